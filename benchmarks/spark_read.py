@@ -36,10 +36,10 @@ from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.mirror.layout import MANIFEST_SCHEMA, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
-from ccpr.pipeline.spark.read import read_table
 from ccpr.pipeline.spark.session import SparkSettings, spark_session
 from tests.support.publishing import publish
 from tests.support.recorded_mirror import mirror_of_recording
+from tests.support.spark_tables import read_table
 
 _ROWS, _ROUNDS, _WARM_UPS, _SMALL_ROUNDS = 5_000_000, 7, 3, 15
 _TASKS = 2

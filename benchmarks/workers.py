@@ -57,7 +57,6 @@ from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
 from ccpr.pipeline.spark import carry
 from ccpr.pipeline.spark.engine import Copier, slots_of
-from ccpr.pipeline.spark.read import read_table
 from ccpr.pipeline.spark.session import SparkSettings, spark_session
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault
@@ -72,6 +71,7 @@ from tests.support.ports import free_port
 from tests.support.simulated_mirror import SimulatedMirror
 from tests.support.slow_line import slow_line
 from tests.support.spark_cluster import Cluster, running_cluster
+from tests.support.spark_tables import read_table
 from tests.targets.target_database import new_database
 
 if TYPE_CHECKING:

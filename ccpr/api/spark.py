@@ -48,12 +48,13 @@ def read_table(
     TableMissingInMirror, PointNotReached, PointGone, BadFilter, BadOption, MirrorNotFound, MirrorDamaged, StoreFailed
         As of `ccpr.Table`. What goes wrong in a worker comes as an error of Spark, whose text has the code.
     """
-    from ccpr.pipeline.spark.read import read_table as frame_of
+    from ccpr.mirror.table_read import plan_read
+    from ccpr.pipeline.spark.read import frame_of
 
     opened = _opened(mirror)
     chosen = None if columns is None else columns if isinstance(columns, str) else list(columns)
-    how = opened._reading
-    return frame_of(spark, opened.url, table, plain_at(at), chosen, filters=filters or (), hidden=hidden, reading=how)
+    options = {"columns": chosen, "filters": filters or (), "hidden": hidden, "reading": opened._reading}
+    return frame_of(spark, plan_read(opened.url, table, plain_at(at), **options))
 
 
 def read_changes(
@@ -70,8 +71,8 @@ def read_changes(
         The workers run on other machines than the mirror's folder.
     """
     from ccpr.mirror.delta.change_rows import KIND
-    from ccpr.pipeline.spark.read import delta_with_spark
-    from ccpr.pipeline.spark.read import read_table as frame_of
+    from ccpr.mirror.table_read import plan_read
+    from ccpr.pipeline.spark.read import delta_with_spark, frame_of
 
     opened = _opened(mirror)
     changes, _, until_lsn = plan_changes(opened._mirror, table, since, until, opened._reading)
@@ -82,7 +83,8 @@ def read_changes(
     gone = delta_with_spark(spark, changes.replaced, opened._reading).select(KIND, *map(in_backquotes, key))
     texts = opened._reading.invalid_text  # keys of changes keep their escapes
     how = replace(opened._reading, invalid_text=InvalidText.ESCAPE if texts is InvalidText.REPLACE else texts)
-    present = frame_of(spark, opened.url, changes.after.ref.qualified_name, until_lsn, key, reading=how)
+    name = changes.after.ref.qualified_name
+    present = frame_of(spark, plan_read(opened.url, name, until_lsn, columns=key, reading=how))
     same_key = [gone[name] == present[name] for name in map(in_backquotes, key)]
     return frame.unionByName(gone.join(present, same_key, "left_anti"), allowMissingColumns=True)
 

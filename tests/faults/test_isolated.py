@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.errors import ObjectUnsupported
 from ccpr.matrixone.schema import SqlType, Table
+from ccpr.mirror.table_read import plan_read
 from ccpr.pipeline import known_catalog, object_list
 from ccpr.pipeline import scope as scope_module
 from ccpr.pipeline.driver import drive
-from ccpr.pipeline.spark.read import plan_read
 from ccpr.pipeline.step_names import Stage
 from ccpr.pipeline.steps.release import sweep
 from ccpr.service.workspace import Workspace

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from ccpr.mirror.points import Point
-from ccpr.pipeline.spark.read import read_table
 from ccpr.service.workspace import Workspace
 from ccpr_emulator.engine.transaction import CreateAt
 from tests.histories.replicating import NAME, read_mirror, replicate
+from tests.support.spark_tables import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,6 @@ from ccpr.mirror.open_store import open_store
 from ccpr.mirror.pruning import prune, stats_tell_of
 from ccpr.mirror.table_read import TableRead, plan_read
 from ccpr.mirror.visible_rows import count_rows
-from ccpr.pipeline.spark.read import read_table
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, iterate, subscribed
@@ -37,6 +36,7 @@ from tests.support.ci import UNDER_CI
 from tests.support.decoded_columns import Decoded, note_decoded
 from tests.support.recorded_mirror import mirror_of_recording
 from tests.support.spark_fixtures import RecordedMirror
+from tests.support.spark_tables import read_table
 
 pytestmark = pytest.mark.integration
 

@@ -11,10 +11,11 @@ from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.s3_store import open_s3
-from ccpr.pipeline.spark.read import plan_read, read_table
+from ccpr.mirror.table_read import plan_read
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.spark_fixtures import RecordedMirror
+from tests.support.spark_tables import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ccpr.pipeline.copying import COPY_OUTPUT
 from ccpr.pipeline.spark.copy import copy_with_spark
-from ccpr.pipeline.spark.read import read_table
 from ccpr.pipeline.spark.session import spark_session
+from tests.support.spark_tables import read_table
 
 
 def main(task: Path, answer: Path) -> None:

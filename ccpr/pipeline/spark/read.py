@@ -9,7 +9,6 @@ spark-dataframes.
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,42 +20,20 @@ from ccpr.matrixone.sql.quoting import in_backquotes
 from ccpr.mirror.delta.change_rows import change_batches, change_schema
 from ccpr.mirror.delta.delta import Delta
 from ccpr.mirror.delta.split import DeltaShape, run_split
-from ccpr.mirror.filters import Filter, FilterTuple
 from ccpr.mirror.layout import HEAD
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
-from ccpr.mirror.table_read import TASK_BYTES, TableRead, plan_read
+from ccpr.mirror.table_read import TASK_BYTES, TableRead
 from ccpr.pipeline.spark.errors import StoreNotShared
 from ccpr.pipeline.spark.tasks import in_tasks, is_connect, refuse_unshared_store, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["TASK_BYTES", "TableRead", "frame_of", "plan_read", "read_share", "read_table"]
-
-
-def read_table(
-    spark: "SparkSession",
-    mirror: str,
-    table: str,
-    at: int | datetime | str | None = None,
-    columns: Sequence[str] | None = None,
-    *,
-    filters: Iterable[FilterTuple | Filter] = (),
-    hidden: bool = False,
-    reading: Reading = DEFAULT_READING,
-    task_bytes: int = TASK_BYTES,
-) -> "DataFrame":
-    """A table of a mirror at a point. The same rows as `format("matrixone")`, in half the time for a small table:
-    nothing has to be planned in Python workers. `filters` keeps the rows that satisfy all; the workers apply them,
-    and do not read what cannot hold such a row. Raises what `plan_read` raises, and StoreNotShared.
-    """
-    read = plan_read(mirror, table, at, columns=columns, filters=filters, hidden=hidden, reading=reading)
-    return frame_of(spark, read, task_bytes)
-
 
 def frame_of(spark: "SparkSession", read: TableRead, task_bytes: int = TASK_BYTES) -> "DataFrame":
-    """What was planned, as a DataFrame. Raises StoreNotShared."""
+    """What was planned, as a DataFrame: the same rows as `format("matrixone")`, in half the time for a small table, as
+    nothing has to be planned in Python workers. Raises StoreNotShared."""
     refuse_unshared_store(spark, read.store_url)
     shares, numbers = read.shares(task_bytes), as_numbers_schema(read.schema)
     if numbers != read.schema and not is_connect(spark):

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 from ccpr.mirror.errors import BadOption, PointNotReached, TableMissingInMirror
+from ccpr.mirror.table_read import plan_read
 from ccpr.pipeline.spark.errors import StoreNotShared
-from ccpr.pipeline.spark.read import plan_read, read_table
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.recorded_mirror import database_of_recording
 from tests.support.spark_fixtures import RecordedMirror
+from tests.support.spark_tables import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

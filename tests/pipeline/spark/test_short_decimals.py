@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpr.pipeline.spark import read
-from ccpr.pipeline.spark.read import as_decimals, as_numbers, as_numbers_schema, read_table
+from ccpr.pipeline.spark.read import as_decimals, as_numbers, as_numbers_schema
 from tests.support.expected import assert_rows_equal
 from tests.support.recorded import Snapshot
 from tests.support.spark_fixtures import RecordedMirror
+from tests.support.spark_tables import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
