@@ -16,7 +16,7 @@ import ccpr
 from ccpr.cli.main import app
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import driver
-from ccpr.pipeline.logical import proof
+from ccpr.pipeline.logical import proof, table_reads
 from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.step_names import Stage
 from ccpr.relay import loading
@@ -92,6 +92,35 @@ def test_what_changed_is_read_and_all_of_what_cannot_be_told(home: Path, upstrea
     assert not command("run", "s")["point"]
     assert len(asked(upstream, "show snapshots")) == 2
     assert command("status", "s")["mode"].startswith("logical")
+
+
+def test_a_small_table_whose_rows_lie_where_they_lay_costs_no_difference(
+    home: Path, upstream: SimulatedUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    subscribe(upstream)
+    command("run", "s")
+    with monkeypatch.context() as patched:
+        patched.setattr(table_reads, "changed_rows", None)  # not called
+        assert not command("run", "s")["point"]
+    monkeypatch.setattr(table_reads, "_FEW_ROWS", -1)
+    assert not command("run", "s")["point"]  # by differences
+    asked(upstream, "delete from d.heap where b is null", "update d.t set v='B' where id=2")
+    command("run", "s")
+    assert_equal(home, upstream, "t", "heap", "pair")
+
+
+def test_columns_that_cluster_a_table_are_found_though_their_names_are_printed_in_lower_case(
+    home: Path, upstream: SimulatedUpstream
+):
+    rows = "values (3,'c'),(1,'a'),(2,'b')"
+    asked(upstream, "create table d.near (Big int, b varchar(5)) cluster by (Big)", f"insert into d.near {rows}")
+    asked(upstream, "create table d.by2 (Big int, B varchar(5)) cluster by (B, Big)", f"insert into d.by2 {rows}")
+    assert asked(upstream, "show create table d.by2")[0][1].endswith("CLUSTER BY (`b`, `big`)")
+    subscribe(upstream)
+    command("run", "s")
+    asked(upstream, "delete from d.near where Big=2", "insert into d.by2 values (0,'z')")
+    command("run", "s")
+    assert_equal(home, upstream, "near", "by2")
 
 
 PARTED = "partition by range(id) (partition a values less than (10), partition b values less than (20))"

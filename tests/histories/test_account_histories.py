@@ -29,7 +29,7 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 
-DATABASE, NAME = "his-tö.ries", "h"
+DATABASE, NAME = "hist-ö.ry", "h"
 SEED, STEPS = int(os.environ.get("SEED", "1")), int(os.environ.get("LOGICAL_HISTORIES", "12"))
 LIVE, RESTART = os.environ.get("CCPR_ACCOUNT"), os.environ.get("CCPR_RESTART")
 _KILLED, _RESTARTED = 0.2, 0.06  # of the iterations

@@ -194,6 +194,12 @@ def count_rows(database: str, table: str, snapshot: str) -> str:
     return f"SELECT COUNT(*) FROM {_at(database, table, snapshot)}"
 
 
+def select_places(database: str, table: str, snapshot: str) -> str:
+    """How many rows there are, and a digest of where the server has them: two snapshots of a table of which both are
+    equal have the same rows (docs/upstream.md, "Where rows lie")."""
+    return f"SELECT COUNT(*), BIT_XOR(HASH_VALUE(__mo_rowid)) FROM {_at(database, table, snapshot)}"
+
+
 def select_ends(database: str, table: str, column: str, snapshot: str) -> str:
     """The least and the greatest value of a column."""
     return f"SELECT MIN({identifier(column)}), MAX({identifier(column)}) FROM {_at(database, table, snapshot)}"

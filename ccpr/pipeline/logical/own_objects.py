@@ -77,8 +77,8 @@ class StoredTable:
             for column in table.columns
         )
         table = replace(table, columns=columns)
-        by_name, key = {column.name: column for column in columns}, row_key(table)
-        names = create_table_of(table).cluster_by if key.hidden else ()
+        by_name, key = {column.name.lower(): column for column in columns}, row_key(table)
+        names = [name.lower() for name in create_table_of(table).cluster_by] if key.hidden else ()
         cluster = tuple(by_name[name] for name in names if name in by_name)
         if len(cluster) != len(names):
             raise DdlUnreadable("its CLUSTER BY names other columns", subject=f"table {table.qualified_name}")

@@ -238,3 +238,18 @@ def test_an_administrator_of_an_account_sees_its_own_past_and_no_internal_comman
         asked(simulated, upstream_sql.databases("acc", "p", "d"))
     with pytest.raises(pymysql.err.MySQLError, match="do not have privilege"):
         asked(simulated, upstream_sql.flush(1))
+
+
+def test_rows_lie_elsewhere_once_they_are_written_again(simulated: SimulatedUpstream):
+    tables = ["create table d.k (a int)", "insert into d.k values (5),(5)", TABLE, THREE]
+    prepare(
+        simulated,
+        [*tables, "create table d.same (a int)"],
+        ["update d.t set v='A' where id=1", "delete from d.k limit 1"],
+    )
+    places = {
+        table: [asked(simulated, upstream_sql.select_places("d", table, snapshot)) for snapshot in ("a", "b")]
+        for table in ("t", "k", "same")
+    }
+    assert [before == after for before, after in places.values()] == [False, False, True]
+    assert [counts[0][0] for table in places.values() for counts in table] == [3, 3, 2, 1, 0, 0]

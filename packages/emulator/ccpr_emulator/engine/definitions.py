@@ -316,7 +316,7 @@ def create_table(definition: Definition, *, published: bool = False, constraints
     if published:
         tail += ' PROPERTIES("from_publication" = "true")'
     if definition.cluster_by:
-        tail += f" CLUSTER BY ({', '.join(map(in_backquotes, definition.cluster_by))})"
+        tail += f" CLUSTER BY ({', '.join(in_backquotes(name.lower()) for name in definition.cluster_by)})"
     name = f"{in_backquotes(definition.database)}.{in_backquotes(definition.name)}"
     return f"CREATE TABLE {name} (\n" + ",\n".join(lines) + tail
 

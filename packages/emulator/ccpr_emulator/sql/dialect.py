@@ -54,6 +54,7 @@ MACROS: Final = (
     "serial(a, b) AS concat(a, b)",
     "st_geomfromtext(s) AS CAST(s AS VARCHAR)",
     "st_astext(g) AS CAST(g AS VARCHAR)",
+    "hash_value(x) AS CAST(hash(x) >> 1 AS BIGINT)",
     "sleep(n) AS 0",
     "mo_ctl(a, b, c) AS error('mo_ctl stands alone in its SELECT')",
 )

@@ -57,6 +57,7 @@ _AUTOCOMMIT = re.compile(
 )
 _ROWS = ("insert", "replace", "update", "delete", "load")
 _TRANSACTIONS = ("begin", "commit", "rollback")
+_ROWID = "__mo_rowid"
 # Accepted, with no effect.
 _IGNORED = (
     ("create", "user"), ("drop", "user"), ("alter", "user"), ("create", "role"), ("drop", "role"), ("alter", "role"),
@@ -93,7 +94,7 @@ class SqlSession:
         self._last = Changed()
         self._found_rows = 0
         self._sequence = 0
-        self._asks_key = False
+        self._asks_key = self._asks_place = False
         self.reader = Reader(self._find, self._replaced, lambda: self.database)
         self.changes = Changes(storage, self.reader, self._target, self._change)
         self._single = SingleInserts(self.changes)
@@ -277,7 +278,8 @@ class SqlSession:
             return self._explain(text)
         from sqlglot import exp
 
-        self._asks_key = FAKE_KEY in text.lower()  # a hidden column that a SELECT at a snapshot can name
+        # Hidden columns that a SELECT at a snapshot can name.
+        self._asks_key, self._asks_place = (name in text.lower() for name in (FAKE_KEY, _ROWID))
         tree = parse(text)
         if not isinstance(tree, exp.Query | exp.Values) or not text.lstrip("( \t\r\n"):
             if isinstance(tree, exp.Column | exp.Alias | exp.Identifier | exp.Anonymous):
@@ -410,7 +412,10 @@ class SqlSession:
             one for one in definition.columns if not one.hidden or (self._asks_key and one.name == FAKE_KEY)
         )
         with storage.lock:
-            rows = entry.stored.values(entry.stored.visible(storage.clock.tick(at)), columns)
+            numbers = entry.stored.visible(storage.clock.tick(at))
+            rows = entry.stored.values(numbers, columns)
+        if self._asks_place:
+            rows, columns = rows.append_column(_ROWID, pa.array(numbers)), (*columns, None)
         return Relation(tuple(rows.column_names), columns, rows)
 
     def _replaced(self, node: "exp.Expr") -> "exp.Expr | None":
