@@ -1,7 +1,6 @@
 """Rows that were read from an upstream, as objects of our own writer (decision logical-mode)."""
 
-import os
-import uuid
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.client.cell_values import not_carried
 from ccpr.matrixone.ddl.parser import create_table_of
-from ccpr.matrixone.objects.identifiers import ROWID_SIZE
+from ccpr.matrixone.objects.identifiers import ROWID_SIZE, UUID_NOISE, object_name, uuid7
 from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
 from ccpr.matrixone.objects.stats import ObjectStats
@@ -181,10 +180,7 @@ def commits_at(at: Timestamp, rows: int) -> np.ndarray:
 
 def new_name(at: Timestamp) -> str:
     """Of an object, as the server makes them: a UUID of version 7, and the number of a file."""
-    value = at.physical // 1_000_000 << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | 7 << 76
-    value = value & ~(3 << 62) | 2 << 62
-    return f"{uuid.UUID(int=value)}_00000"
+    return object_name(uuid7(at.physical // 1_000_000, secrets.randbits(UUID_NOISE)) + bytes(2))
 
 
 def put_object(store: Store, table_id: int, made: WrittenObject, at: Timestamp, *, tombstone: bool) -> pa.RecordBatch:

@@ -3,52 +3,25 @@ not depend on the order of rows, computed on both sides (decision logical-mode).
 once in PROVEN_EVERY iterations, another one each time."""
 
 import logging
-from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import BadAnswer, StatementFailed
 from ccpr.matrixone.client.upstream_session import Session
-from ccpr.matrixone.objects import types
+from ccpr.matrixone.ddl.definition import ColumnType
 from ccpr.matrixone.objects.invalid_text import stored_bytes
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.schema import Column, Table
-from ccpr.mirror.crc32 import crc32_sum
+from ccpr.matrixone.schema import Table
+from ccpr.mirror.column_sums import ColumnSum
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror
+from ccpr.schema.choices import Dialect
 
 PROVEN_EVERY = 1_440  # with an interval of a minute once a day
 _LONGEST = 60  # digits
-_BYTES = types.TEXT_TYPES | types.BINARY_TYPES
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _ColumnSums:
-    """How many values are not null; and of whole numbers and decimals of one word their sum, of texts and bytes that of
-    their CRC-32."""
-
-    column: Column
-
-    @property
-    def expressions(self) -> tuple[str, ...]:
-        name, oid = upstream_sql.identifier(self.column.name), self.column.type.oid
-        if (oid in types.WHOLE_NUMBERS and not self.column.labels) or oid == types.DECIMAL64:
-            return f"COUNT({name})", f"SUM(CAST({name} AS DECIMAL(38, {max(self.column.type.scale, 0)})))"
-        return (f"COUNT({name})", f"SUM(CRC32({name}))") if oid in _BYTES else (f"COUNT({name})",)
-
-    def of(self, values: pa.Array) -> list[int]:
-        found = [len(values) - values.null_count]
-        if len(self.expressions) > 1 and self.column.type.oid in _BYTES:
-            found.append(crc32_sum(stored_bytes(values) if pa.types.is_string(values.type) else values))
-        elif len(self.expressions) > 1:
-            scale = values.type.scale if pa.types.is_decimal(values.type) else 0
-            total = pc.sum(values.cast(pa.decimal256(76, scale))).as_py() or 0
-            found.append(int(total * 10**scale))
-        return found
 
 
 def is_due(table_id: int, lsn: int) -> bool:
@@ -62,19 +35,22 @@ def unproven(session: Session, mirror: Mirror, manifest: Manifest, at: Timestamp
     ----------
     table : as it is called there.
     """
-    sums = [_ColumnSums(column) for column in manifest.table.user_columns if column.unread is None]
-    ours = [[0] * len(one.expressions) for one in sums]
-    for batch in mirror.rows(manifest, [one.column for one in sums], at):
-        found = (one.of(values) for one, values in zip(sums, batch.columns, strict=True))
-        ours = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(ours, found, strict=True)]
+    columns = [column for column in manifest.table.user_columns if column.unread is None]
+    sums = [ColumnSum(one.name, ColumnType.of(one), Dialect.MATRIXONE) for one in columns]
+    ours = [(0,) * len(one.expressions) for one in sums]
+    for batch in mirror.rows(manifest, columns, at):
+        arrays = (stored_bytes(values) if pa.types.is_string(values.type) else values for values in batch.columns)
+        found = [one.of(values) for one, values in zip(sums, arrays, strict=True)]
+        ours = [tuple(map(sum, zip(*pair, strict=True))) for pair in zip(ours, found, strict=True)]
     try:
+        session.query(upstream_sql.utc_session())
         theirs = iter(_theirs(session, table, snapshot, [text for one in sums for text in one.expressions]))
     except StatementFailed as error:
         _log.warning("table %s is not proven: %s", table.qualified_name, error)
         return ""
     for one, expected in zip(sums, ours, strict=True):
-        if [next(theirs) for _ in expected] != expected:
-            return f"column {one.column.name} has other values than upstream"
+        if tuple(next(theirs) for _ in expected) != expected:
+            return f"column {one.name} has other values than upstream"
     return ""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ccpr.matrixone.objects.identifiers import ROWID_SIZE, object_name
+from ccpr.matrixone.objects.identifiers import ROWID_SIZE, UUID_NOISE, object_name, uuid7
 from ccpr.matrixone.objects.writing import writer
 from ccpr.matrixone.schema import Kind, Table
 from ccpr_emulator.engine.clock import Clock
@@ -15,7 +15,6 @@ from ccpr_emulator.engine.definitions import Definition
 
 BLOCK_ROWS: Final = writer.BLOCK_ROWS
 OBJECT_ROWS: Final = 128 * BLOCK_ROWS
-_RANDOM_BITS = 74
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +50,8 @@ class ObjectFiles:
 
     def new_uuid(self) -> bytes:
         """A UUID of version 7, in its 16 bytes."""
-        milliseconds = self._clock.time(self._clock.last).physical // 1_000_000 & (1 << 48) - 1
-        noise = self._random.getrandbits(_RANDOM_BITS)
-        value = milliseconds << 80 | 7 << 76 | (noise >> 62) << 64 | 2 << 62 | noise & (1 << 62) - 1
-        return value.to_bytes(16, "big")
+        milliseconds = self._clock.time(self._clock.last).physical // 1_000_000
+        return uuid7(milliseconds, self._random.getrandbits(UUID_NOISE))
 
     def new_ids(self, count: int) -> list[bytes]:
         """Object ids of one new segment: file numbers 0, 1, 2 …"""
