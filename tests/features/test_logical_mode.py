@@ -276,6 +276,18 @@ def test_before_4_2_a_table_with_a_type_that_no_difference_tells_is_read_as_a_wh
     assert [tuple(row.values())[:3] for row in rows] == [(1, "y", 2026), (2, None, None)]
 
 
+def test_before_4_2_a_table_whose_name_needs_quotes_is_read_as_a_whole(home: Path, upstream: SimulatedUpstream):
+    upstream.upgrade("4.1")
+    asked(upstream, "create table d.`a-b` (id int primary key)", "insert into d.`a-b` values (1),(2)")
+    subscribe(upstream)
+    command("run", "s")
+    asked(upstream, "delete from d.`a-b` where id=1")
+    planned = {table["table"]: table["whole"] for table in command("plan", "s")["tables"]}
+    assert planned == {"d.a-b": "its difference is not given (STATEMENT_UNKNOWN)"}
+    command("run", "s")
+    assert [row["id"] for row in mirror(home).table("d.a-b").to_pylist()] == [2]
+
+
 def all_rows(mirror: Mirror, table: str) -> Counter[str]:
     _, batches = mirror.read(mirror.point(), table)
     return Counter(repr(row) for batch in batches for row in batch.to_pylist())

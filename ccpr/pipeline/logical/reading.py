@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.matrixone.client import upstream_sql
-from ccpr.matrixone.client.errors import BadAnswer, StatementFailed
+from ccpr.matrixone.client.errors import BadAnswer
 from ccpr.matrixone.client.retry import with_retry
 from ccpr.matrixone.client.table_rows import RANGE_ROWS, key_ranges, read_differences, read_rows
 from ccpr.matrixone.client.upstream_session import Session
@@ -30,7 +30,7 @@ from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import COPY_OUTPUT, CopyJob, CopyReport, Pace
-from ccpr.pipeline.errors import DifferenceHangs, RowsDisagree
+from ccpr.pipeline.errors import RowsDisagree
 from ccpr.pipeline.iteration import Iteration, IterationRecord
 from ccpr.pipeline.logical.located_rows import LocatedRows, locate
 from ccpr.pipeline.logical.own_objects import (
@@ -41,7 +41,14 @@ from ccpr.pipeline.logical.own_objects import (
     objects_of,
 )
 from ccpr.pipeline.logical.table_objects import TableObjects
-from ccpr.pipeline.logical.table_reads import OF_ROWS, changed_rows, count_at, given_up_if_it_hangs, in_sessions
+from ccpr.pipeline.logical.table_reads import (
+    NOT_GIVEN,
+    OF_ROWS,
+    changed_rows,
+    count_at,
+    given_up_if_it_hangs,
+    in_sessions,
+)
 from ccpr.pipeline.results import Listed, RowRead
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.steps.copy import check_stored
@@ -49,7 +56,7 @@ from ccpr.pipeline.table_lists import TableFailures
 from ccpr.state.point_rows import TablePoint
 
 _MOST_RANGES = 64  # of a table
-_DOUBTED = (BadAnswer, DifferenceHangs, MirrorDamaged, ObjectDamaged, ObjectMismatch, RowsDisagree, StatementFailed)
+_DOUBTED = (*NOT_GIVEN, BadAnswer, MirrorDamaged, ObjectDamaged, ObjectMismatch, RowsDisagree)
 _log = logging.getLogger(__name__)
 
 

@@ -13,7 +13,14 @@ from typing import TypeVar
 
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots, upstream_sql
-from ccpr.matrixone.client.errors import BadAnswer, ConnectionLost, SnapshotGone, StatementFailed
+from ccpr.matrixone.client.errors import (
+    BadAnswer,
+    ConnectionLost,
+    SnapshotGone,
+    StatementFailed,
+    StatementUnknown,
+    TableMissing,
+)
 from ccpr.matrixone.client.upstream_session import Session, integer
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable, ObjectMismatch, ObjectUnsupported, ValueRefused
@@ -56,6 +63,8 @@ _TOLD_BEFORE_4_2 = frozenset(
     )
 )
 _TELLING = types.TEXT_TYPES | types.WHOLE_NUMBERS
+# A difference that the upstream does not give: it writes statements of its own for it, not all of them right.
+NOT_GIVEN = (DifferenceHangs, StatementFailed, StatementUnknown, TableMissing)
 _SILENCE = 0.9  # of the longest wait for the next bytes
 _FEW_ROWS = 50_000  # where they lie at two snapshots is said in less time than what differs
 MOST_ROWS = 2_000_000  # of a difference, which is in memory as a whole
@@ -196,7 +205,7 @@ def _read_of(
     try:
         with given_up_if_it_hangs():
             rows = _number(session, changed_rows(table, before, ref.name, base.name, count=True), table)
-    except (StatementFailed, DifferenceHangs) as error:
+    except NOT_GIVEN as error:
         _log.warning("table %s: its difference is not given, all of it is read: %s", table.qualified_name, error)
         return RowRead(f"its difference is not given ({error.code})", count_at(session, table, ref.name))
     if not _tells_deleted_rows(stored) or (is_old and not rows):
@@ -217,7 +226,7 @@ def _lie_where_they_lay(session: Session, table: Table, before: TablePoint, now:
     try:
         asked = [upstream_sql.select_places(table.database, *side) for side in sides]
         found = [session.read(statement, answers=(StatementFailed,)).rows for statement in asked]
-    except StatementFailed:
+    except (StatementFailed, StatementUnknown):
         return False
     return found[0] == found[1] and len(found[0]) == 1
 

@@ -4,6 +4,7 @@ gets wrong. docs/upstream.md, "Differences of rows".
 DATA BRANCH DIFF d.t {snapshot = 'b'} AGAINST d.t {snapshot = 'a'} [OUTPUT COUNT | OUTPUT LIMIT n]
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from ccpr_emulator.sql.show import Shown, snapshot_tick, table_at
 from ccpr_emulator.sql.text import cells, charset, mysql_type
 
 KIND = "branch_diff"
+_PLAIN = re.compile(r"[a-z0-9_.]+")
 _MOMENTS = (types.DATETIME, types.TIMESTAMP, types.TIME)
 _WITHOUT_CAST = {types.DATE: "DATE", types.DATETIME: "DATETIME", types.YEAR: "YEAR"}
 _CAST_WRONG = (types.TIMESTAMP, types.FLOAT32, types.FLOAT64)
@@ -103,7 +105,7 @@ def _difference(target: _Side, base: _Side, *, is_old: bool) -> ResultSet:
     columns = target.definition.user_columns
     _check_columns(target, base)
     if is_old:
-        _fail_as_before_4_2(target.entry, columns)
+        _fail_as_before_4_2(target, base, columns)
     names = (f"diff {target.definition.name} against {base.definition.name}", "flag")
     heads = [ResultColumn(name, VAR_STRING, UTF8) for name in names]
     heads += [ResultColumn(column.name.lower(), mysql_type(column), charset(column)) for column in columns]
@@ -184,9 +186,12 @@ def _check_columns(target: _Side, base: _Side) -> None:
             raise internal(f"schema compatibility check: column '{column.name}' has different type attributes")
 
 
-def _fail_as_before_4_2(entry: TableEntry, columns: Iterable[Column]) -> None:
-    if entry.partitions:
+def _fail_as_before_4_2(target: _Side, base: _Side, columns: Iterable[Column]) -> None:
+    if target.entry.partitions:
         raise StatementError(1105, "internal error: panic not implemented: ")
+    named = f"{base.definition.database}.{base.definition.name}"
+    if not _PLAIN.fullmatch(named) and len(np.setdiff1d(base.rows, target.rows)):  # they are looked up without quotes
+        raise StatementError(1105, f'You have an error in your SQL syntax; syntax error near "{named}"')
     kinds = {column.type.oid for column in columns}
     if types.ENUM in kinds:
         raise NeverAnswered
