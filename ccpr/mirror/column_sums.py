@@ -67,10 +67,10 @@ class ColumnSum:
         if self.type.name in _FLOATS:
             whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
             return _float_text(whole.cast(pa.float64()), self.dialect)
+        if self.type.name == "year":
+            values = pc.utf8_lpad(values.cast(pa.string()), 4, "0")
         digits = self.type.parameters[0] if self.type.parameters else 0
         text = cells(values, _STORED, digits=digits).text
-        if self.type.name == "year":
-            return pc.utf8_lpad(text, 4, "0")
         if self.type.name not in ("datetime", "timestamp"):
             return text
         text = pc.if_else(pc.equal(text, "0000-00-00 00:00:00"), "0000-00-00 00:00:00.000000", text)
