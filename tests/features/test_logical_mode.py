@@ -14,6 +14,7 @@ import typer.testing
 
 import ccpr
 from ccpr.cli.main import app
+from ccpr.matrixone.server.upstream import Release
 from ccpr.mirror.column_sums import ColumnSum
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import driver
@@ -129,7 +130,7 @@ PARTED = "partition by range(id) (partition a values less than (10), partition b
 
 @pytest.mark.parametrize("release", ["4.1", "4.2"])
 def test_a_partitioned_table_is_read_as_one_and_as_a_whole_when_its_partitions_change(
-    home: Path, upstream: SimulatedUpstream, release: str
+    home: Path, upstream: SimulatedUpstream, release: Release
 ):
     upstream.upgrade(release)
     asked(upstream, f"create table d.parted (id int primary key, v int) {PARTED}")
