@@ -43,7 +43,7 @@ def unproven(session: Session, mirror: Mirror, manifest: Manifest, at: Timestamp
         found = [one.of(values) for one, values in zip(sums, arrays, strict=True)]
         ours = [tuple(map(sum, zip(*pair, strict=True))) for pair in zip(ours, found, strict=True)]
     try:
-        session.query(upstream_sql.utc_session())
+        session.query(upstream_sql.UTC_SESSION)
         theirs = iter(_theirs(session, table, snapshot, [text for one in sums for text in one.expressions]))
     except StatementFailed as error:
         _log.warning("table %s is not proven: %s", table.qualified_name, error)
