@@ -11,7 +11,7 @@ from ccpr.catalog.refusals import Refusal
 from ccpr.catalog.table_commits import WrittenTable, commit_written, new_name
 from ccpr.catalog.warehouses import Warehouse, identifier_of
 from ccpr.lake.errors import LakeConflict
-from ccpr.lake.iceberg import AT, VERSION, ChangedTable, KnownTable, TableChange, current_snapshot, unreadable
+from ccpr.lake.iceberg import AT, VERSION, ChangedTable, IcebergChange, IcebergMetadata, current_snapshot, unreadable
 from ccpr.lake.iceberg_jvm import IcebergJvm
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.table_pointers import PointerMove, TablePointer
@@ -38,15 +38,15 @@ class OwnTables:
             self._pointers = {one.folder: one for one in found}
         return self._pointers
 
-    def find(self, table: ChangedTable) -> KnownTable | None:
+    def find(self, table: ChangedTable) -> IcebergMetadata | None:
         pointer = self.pointers.get(table.folder)
         content = None if pointer is None else self.warehouse.content(pointer)
         if pointer is None or content is None:
             return None
         location = self.warehouse.store.location(pointer.metadata)
-        return KnownTable(location, content.decode(), json.loads(content), pointer)
+        return IcebergMetadata(location, content.decode(), json.loads(content), pointer)
 
-    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
+    def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         """Raises LakeConflict, StoreFailed, StateUnavailable, and what Java raises."""
         staged, failed = self._staged([one for one in changes if one.asked is not None])
         written = [self._written(one, content) for one, content in staged]
@@ -64,7 +64,7 @@ class OwnTables:
             raise LakeConflict(str(error), subject=self.subject) from error
         return failed
 
-    def _staged(self, changes: Sequence[TableChange]) -> tuple[list[tuple[TableChange, str]], dict[str, CcprError]]:
+    def _staged(self, changes: Sequence[IcebergChange]) -> tuple[list[tuple[IcebergChange, str]], dict[str, CcprError]]:
         """With what each is to be; and those that cannot be changed. One that is published `again` is then made anew:
         its snapshots are lost."""
         if not changes:
@@ -88,11 +88,11 @@ class OwnTables:
         if gone and not self.warehouse.pointers.move(gone):
             raise LakeConflict(f"another writer has changed table {name}", subject=self.subject)
 
-    def _is_lost(self, one: TableChange) -> bool:
+    def _is_lost(self, one: IcebergChange) -> bool:
         """Whether the metadata file of the table is, so that it is made anew."""
         return one.known is None and one.table.folder in self.pointers
 
-    def _written(self, one: TableChange, content: str) -> WrittenTable:
+    def _written(self, one: IcebergChange, content: str) -> WrittenTable:
         metadata, folder = json.loads(content), one.table.folder
         before = None if one.known is None else self.pointers[folder]
         database, name = identifier_of(one.table.name, folder)
@@ -103,7 +103,7 @@ class OwnTables:
         unneeded = (f"{folder}/metadata/{each.removeprefix(own)}" for each in gone if each.startswith(own))
         return WrittenTable(PointerMove(before, pointer), content.encode(), tuple(unneeded))
 
-    def _named(self, one: TableChange) -> PointerMove:
+    def _named(self, one: IcebergChange) -> PointerMove:
         """Of a table whose metadata stay: it has another name, or is gone."""
         before = self.pointers[one.table.folder]
         if one.table.dropped or one.known is None:

@@ -72,7 +72,7 @@ class ChangedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTable:
+class IcebergMetadata:
     """The newest metadata of an Iceberg table.
 
     Attributes
@@ -88,7 +88,7 @@ class KnownTable:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class IcebergChange:
     """
     Attributes
     ----------
@@ -97,25 +97,25 @@ class TableChange:
     """
 
     table: ChangedTable
-    known: KnownTable | None
+    known: IcebergMetadata | None
     asked: Mapping[str, Any] | None
 
-    def without_base(self) -> "TableChange":
+    def without_base(self) -> "IcebergChange":
         """The same of a table that is made."""
         assert self.asked is not None
-        return TableChange(self.table, None, {key: self.asked[key] for key in self.asked if key not in _BASE})
+        return IcebergChange(self.table, None, {key: self.asked[key] for key in self.asked if key not in _BASE})
 
 
-class TableCatalog(Protocol):
+class IcebergCatalog(Protocol):
     """Where the newest metadata of each table are named. What Java raises in it is an error of `java_errors`."""
 
     subject: str
 
-    def find(self, table: ChangedTable) -> KnownTable | None:
+    def find(self, table: ChangedTable) -> IcebergMetadata | None:
         """The table in a folder; None if it is to be made by the commit. Raises LakeForeign."""
         ...
 
-    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
+    def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         """All at once but those that cannot be changed, which it returns by folder. Raises LakeConflict."""
         ...
 
@@ -165,7 +165,7 @@ class IcebergTables:
     version : of the format, 2 or 3.
     """
 
-    def __init__(self, lake: Lake, version: int, jvm: IcebergJvm, catalog: TableCatalog) -> None:
+    def __init__(self, lake: Lake, version: int, jvm: IcebergJvm, catalog: IcebergCatalog) -> None:
         self.lake, self.version, self.jvm, self.catalog = lake, version, jvm, catalog
         self.location = lake.store.location
 
@@ -178,7 +178,7 @@ class IcebergTables:
             try:
                 known = self._known(one)
                 if known is not None or not one.dropped:
-                    changes.append(TableChange(one, known, self._asked(point, one, known)))
+                    changes.append(IcebergChange(one, known, self._asked(point, one, known)))
             except (LakeChanged, LakeForeign) as error:
                 failed[one.folder] = error
         return failed | self._commit(changes)
@@ -188,7 +188,7 @@ class IcebergTables:
         with java_errors(f"table {name}"):
             self.catalog.drop(name, folder)
 
-    def _commit(self, changes: Sequence[TableChange]) -> dict[str, CcprError]:
+    def _commit(self, changes: Sequence[IcebergChange]) -> dict[str, CcprError]:
         if not changes:
             return {}
         self.lake.confirm()
@@ -197,11 +197,11 @@ class IcebergTables:
 
     # ---- one table
 
-    def _known(self, table: ChangedTable) -> KnownTable | None:
+    def _known(self, table: ChangedTable) -> IcebergMetadata | None:
         with java_errors(f"table {table.name}"):
             return self.catalog.find(table)
 
-    def _asked(self, point: PointToPublish, one: ChangedTable, known: KnownTable | None) -> dict[str, Any] | None:
+    def _asked(self, point: PointToPublish, one: ChangedTable, known: IcebergMetadata | None) -> dict[str, Any] | None:
         """What makes a table show a point; None if it shows it, or is dropped there. Files of deletes are written.
         Raises LakeChanged."""
         if one.dropped:
@@ -283,14 +283,14 @@ class IcebergTables:
             if at is not None and horizon.is_past(int(at))
         ]
         if past:
-            change = TableChange(table, known, {"name": table.name, "forget": past, **_base(known)})
+            change = IcebergChange(table, known, {"name": table.name, "forget": past, **_base(known)})
             for error in self._commit([change]).values():
                 raise error
             known = self._known(table)
         if committed and known is not None:
             self._sweep(known, table.folder)
 
-    def _sweep(self, known: KnownTable, folder: str) -> None:
+    def _sweep(self, known: IcebergMetadata, folder: str) -> None:
         """Delete manifests that no snapshot names: of expired ones, and of commits that were killed."""
         with java_errors(f"table in {folder}"):
             self.jvm.read_manifests(self.catalog.files, known.content)
@@ -314,7 +314,7 @@ def unreadable(table: ChangedTable, why: str | None) -> IcebergFailed:
     return IcebergFailed(f"{why}"[:400], subject=f"table {table.name}", remedy=again)
 
 
-def _base(known: KnownTable | None) -> dict[str, str]:
+def _base(known: IcebergMetadata | None) -> dict[str, str]:
     return {} if known is None else dict(zip(_BASE, (known.content, known.location), strict=True))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeForeign
-from ccpr.lake.iceberg import TASK, ChangedTable, KnownTable, TableChange, iceberg_schema, unreadable
+from ccpr.lake.iceberg import TASK, ChangedTable, IcebergChange, IcebergMetadata, iceberg_schema, unreadable
 from ccpr.lake.iceberg_jvm import IcebergJvm, exception_name, java_errors, java_exception
 from ccpr.matrixone.errors import CcprError
 
@@ -29,16 +29,16 @@ class RestTables:
             self.files = jvm.files(properties)
         self.location = lake.store.location
 
-    def find(self, table: ChangedTable) -> KnownTable | None:
+    def find(self, table: ChangedTable) -> IcebergMetadata | None:
         """Under its name of now; it is made if there is none. Raises LakeForeign."""
         found = self._table(table)
         if found is None:
             return None
         base = found.operations().current()
         content = self.jvm.iceberg.TableMetadataParser.toJson(base)
-        return KnownTable(base.metadataFileLocation() or "", content, json.loads(content), found)
+        return IcebergMetadata(base.metadataFileLocation() or "", content, json.loads(content), found)
 
-    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
+    def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         commits, failed = [], dict[str, CcprError]()
         for one in changes:
             if one.asked is not None and one.known is not None:

@@ -17,7 +17,7 @@ from ccpr.catalog.own_tables import OwnTables
 from ccpr.catalog.warehouses import Warehouses
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
-from ccpr.lake.iceberg import IcebergTables, TableCatalog
+from ccpr.lake.iceberg import IcebergCatalog, IcebergTables
 from ccpr.lake.iceberg_deletes import SUFFIXES
 from ccpr.lake.iceberg_jvm import catalog_properties, require_iceberg, running_jvm, store_properties
 from ccpr.lake.iceberg_rest import RestTables
@@ -279,7 +279,7 @@ def _iceberg_tables(workspace: Workspace, subscription: str, target: Target, lak
     options, s3 = options_of(target), target.uri.startswith("s3:")
     jvm = running_jvm(_java(workspace), s3=s3)
     store = store_properties(target.uri) if s3 else {}
-    catalog: TableCatalog
+    catalog: IcebergCatalog
     if options.catalog:
         catalog = RestTables(lake, options.iceberg_version, jvm, {**store, **catalog_properties(options.catalog)})
     else:

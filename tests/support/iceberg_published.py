@@ -16,7 +16,7 @@ from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
 from ccpr.catalog.own_tables import OwnTables
 from ccpr.catalog.warehouses import Warehouses
 from ccpr.lake.commit import Lake
-from ccpr.lake.iceberg import IcebergTables, TableCatalog, TableChange
+from ccpr.lake.iceberg import IcebergCatalog, IcebergChange, IcebergTables
 from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm, store_properties
 from ccpr.lake.iceberg_rest import RestTables
 from ccpr.lake.lake_sync import LakeSync
@@ -151,13 +151,13 @@ class IcebergPublished(Published):
 class _Counted:
     """A catalog whose transactions are counted, and go through `wrapped` of the lake."""
 
-    inner: TableCatalog
+    inner: IcebergCatalog
     lake: IcebergPublished
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def commit(self, changes: Sequence[TableChange]) -> Mapping[str, CcprError]:
+    def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         self.lake.commits.append(sum(one.asked is not None for one in changes))
         failed = dict[str, CcprError]()
         if self.lake.wrapped is None:
