@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 from ccpr.base.http_server import HttpRequest, Page
 from ccpr.base.newest import Newest
 from ccpr.catalog.refusals import Refusal, forbidden, json_bytes
-from ccpr.catalog.rest_routes import Caller
+from ccpr.catalog.warehouses import Identifier
 from ccpr.matrixone.server.wrong_passwords import Guesses, password_digest
 from ccpr.state.errors import RelayUserMissing
 from ccpr.state.logins import LoginRole, PortLogin, PortLogins
@@ -52,8 +52,24 @@ class _Granted:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks."""
+
+    login: PortLogin
+
+    def check(self, subscription: str, warehouse: str) -> None:
+        """Raises Refusal for a lake that it may not use."""
+        names = self.login.publications
+        if names is not None and subscription.lower() not in names:
+            raise Refusal(404, "NoSuchWarehouseException", f"warehouse {warehouse:.200} does not exist")
+
+    def sees(self, table: Identifier) -> bool:
+        return self.login.role is LoginRole.OPERATOR or self.login.limits.shows(*table)
+
+
 class LoginTokens:
-    """`ccpr.catalog.rest_routes.Callers`. Thread-safe."""
+    """Who has which token. Thread-safe."""
 
     def __init__(
         self,

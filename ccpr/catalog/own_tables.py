@@ -3,18 +3,38 @@ a client in between."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ccpr.catalog.refusals import Refusal
-from ccpr.catalog.table_commits import WrittenTable, commit_written, new_name
 from ccpr.catalog.warehouses import Warehouse, identifier_of
 from ccpr.lake.errors import LakeConflict
 from ccpr.lake.iceberg import AT, VERSION, ChangedTable, IcebergChange, IcebergMetadata, current_snapshot, unreadable
 from ccpr.lake.iceberg_jvm import IcebergJvm
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.errors import StoreFailed
 from ccpr.state.table_pointers import PointerMove, TablePointer
+
+_WRITERS = 8
+_NUMBER = re.compile(r"/metadata/([0-9]{1,9})-")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """New metadata of a table. `unneeded`: older metadata files."""
+
+    move: PointerMove
+    content: bytes
+    unneeded: tuple[str, ...] = ()
+
+    @property
+    def pointer(self) -> TablePointer:
+        assert self.move.after is not None
+        return self.move.after
 
 
 class OwnTables:
@@ -57,12 +77,30 @@ class OwnTables:
         moves += self._aside(done, [*(one.move for one in written), *moves])
         moves = [one for one in moves if one.before != one.after]
         self._pointers = None
-        try:
-            if written or moves:
-                commit_written(self.warehouse, written, moves)
-        except Refusal as error:
-            raise LakeConflict(str(error), subject=self.subject) from error
+        if written or moves:
+            self._write(written, moves)
         return failed
+
+    def _write(self, written: Sequence[_Written], others: Sequence[PointerMove]) -> None:
+        """Metadata files first, then all pointers move: what is killed before leaves files that nothing names."""
+        warehouse = self.warehouse
+
+        def write(one: _Written) -> None:
+            warehouse.store.create(one.pointer.metadata, one.content)
+            warehouse.keep(one.pointer.metadata, one.content)
+            warehouse.store.files.sync(f"{one.pointer.folder}/metadata")
+
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            list(writers.map(write, written))
+        if not warehouse.pointers.move([*(one.move for one in written), *others]):
+            self._delete(one.pointer.metadata for one in written)
+            raise LakeConflict("another writer has changed one of the tables, or their names", subject=self.subject)
+        self._delete(name for one in written for name in one.unneeded)
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            with suppress(StoreFailed):  # the lake's cleaning deletes what nothing names
+                self.warehouse.store.files.delete(name)
 
     def _staged(self, changes: Sequence[IcebergChange]) -> tuple[list[tuple[IcebergChange, str]], dict[str, CcprError]]:
         """With what each is to be; and those that cannot be changed. One that is published `again` is then made anew:
@@ -92,16 +130,16 @@ class OwnTables:
         """Whether the metadata file of the table is, so that it is made anew."""
         return one.known is None and one.table.folder in self.pointers
 
-    def _written(self, one: IcebergChange, content: str) -> WrittenTable:
+    def _written(self, one: IcebergChange, content: str) -> _Written:
         metadata, folder = json.loads(content), one.table.folder
         before = None if one.known is None else self.pointers[folder]
         database, name = identifier_of(one.table.name, folder)
         at, version = _marks(metadata)
-        pointer = TablePointer(metadata["table-uuid"], database, name, new_name(folder, before), at, version=version)
+        pointer = TablePointer(metadata["table-uuid"], database, name, _new_name(folder, before), at, version=version)
         gone = () if one.known is None else _logged(one.known.metadata) - _logged(metadata)
         own = self.warehouse.store.location(f"{folder}/metadata/")
         unneeded = (f"{folder}/metadata/{each.removeprefix(own)}" for each in gone if each.startswith(own))
-        return WrittenTable(PointerMove(before, pointer), content.encode(), tuple(unneeded))
+        return _Written(PointerMove(before, pointer), content.encode(), tuple(unneeded))
 
     def _named(self, one: IcebergChange) -> PointerMove:
         """Of a table whose metadata stay: it has another name, or is gone."""
@@ -121,6 +159,12 @@ class OwnTables:
             PointerMove(one, replace(one, name=f"ccpr_{hashlib.sha256(one.folder.encode()).hexdigest()[:16]}"))
             for one in taken
         ]
+
+
+def _new_name(folder: str, before: TablePointer | None) -> str:
+    """Of a metadata file that takes the place of one."""
+    number = None if before is None else _NUMBER.search(before.metadata)
+    return f"{folder}/metadata/{int(number[1]) + 1 if number else 0:05}-{uuid.uuid4()}.metadata.json"
 
 
 def _marks(metadata: Mapping[str, Any]) -> tuple[int | None, int | None]:

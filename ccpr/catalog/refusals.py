@@ -38,11 +38,3 @@ def no_table(name: str, why: str = "does not exist") -> Refusal:
 
 def no_namespace(name: str) -> Refusal:
     return Refusal(404, "NoSuchNamespaceException", f"namespace {name:.200} does not exist")
-
-
-def conflict(message: str) -> Refusal:
-    return Refusal(409, "CommitFailedException", message)
-
-
-def exists(name: str) -> Refusal:
-    return Refusal(409, "AlreadyExistsException", f"table {name:.200} exists already")

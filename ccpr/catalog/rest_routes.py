@@ -1,31 +1,25 @@
 """The routes of Iceberg's REST catalog, as its specification has them: what is read, what is answered.
 
-Of a path nothing becomes a file's name: it is looked up among names that are known. Who may commit is the process that
-publishes the lake, with a token that it made for itself; everybody else reads.
+Of a path nothing becomes a file's name: it is looked up among names that are known. Nobody commits here: the tables of
+a lake change with their upstream (`ccpr.catalog.own_tables`).
 """
 
-import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from http import HTTPStatus
-from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote_plus
 
 from ccpr.base.http_server import BodyRefused, HttpRequest, Page
 from ccpr.base.loops import unexpected
+from ccpr.catalog.login_tokens import Caller, LoginTokens
 from ccpr.catalog.refusals import Refusal, bad_request, forbidden, json_bytes, no_namespace, no_table
-from ccpr.catalog.table_commits import AskedCommit, commit_tables, create_table, drop_table, rename_table
 from ccpr.catalog.table_keys import Keys
 from ccpr.catalog.warehouses import Identifier, LiveView, Warehouse, Warehouses, WarehouseView
 from ccpr.matrixone.errors import CcprError, Transient
-from ccpr.state.logins import LoginRole, PortLogin
 
-SMALL_BYTES, COMMIT_BYTES = 1 << 20, 64 << 20  # of a body
+SMALL_BYTES = 1 << 20  # of a body
 _LONGEST_NAME = 255
-_SEPARATOR = "\x1f"  # between the levels of a namespace; ours have one
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _READS = (
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -36,47 +30,6 @@ _READS = (
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 )
-_WRITES = (
-    "POST /v1/{prefix}/namespaces",
-    "POST /v1/{prefix}/namespaces/{namespace}/tables",
-    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
-    "POST /v1/{prefix}/tables/rename",
-    "POST /v1/{prefix}/transactions/commit",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks: a login, or this process itself. `committer`: the warehouse that it publishes."""
-
-    login: PortLogin | None = None
-    committer: str = ""
-
-    def check(self, subscription: str, warehouse: str) -> None:
-        """Raises Refusal for a lake that it may not use."""
-        if self.login is None:
-            permitted = warehouse == self.committer
-        else:
-            names = self.login.publications
-            permitted = names is None or subscription.lower() in names
-        if not permitted:
-            raise Refusal(404, "NoSuchWarehouseException", f"warehouse {warehouse:.200} does not exist")
-
-    def sees(self, table: Identifier) -> bool:
-        return self.login is None or self.login.role is LoginRole.OPERATOR or self.login.limits.shows(*table)
-
-
-class Callers(Protocol):
-    """Who has which token."""
-
-    def caller(self, token: str, address: str) -> Caller | None:
-        """Raises Refusal, CcprError."""
-        ...
-
-    def grant(self, request: HttpRequest, body: bytes) -> Page:
-        """What POST /v1/oauth/tokens answers. Raises Refusal, CcprError."""
-        ...
 
 
 class RestRoutes:
@@ -87,8 +40,10 @@ class RestRoutes:
     answered : called with the status of each answer.
     """
 
+    endpoints = _READS
+
     def __init__(
-        self, warehouses: Warehouses, callers: Callers, answered: Callable[[int], None] = lambda status: None
+        self, warehouses: Warehouses, callers: LoginTokens, answered: Callable[[int], None] = lambda status: None
     ) -> None:
         self.warehouses, self.callers, self._answered = warehouses, callers, answered
 
@@ -127,10 +82,13 @@ class RestRoutes:
             return self._config(request, caller)
         if len(parts) < 3:
             raise _no_route(request)
-        return _CatalogRequest(self, request, caller, parts[1]).answer(parts[2:])
+        return self.of_warehouse(request, caller, parts[1]).answer(parts[2:])
+
+    def of_warehouse(self, request: HttpRequest, caller: Caller, prefix: str) -> "WarehouseRequest":
+        return WarehouseRequest(self, request, caller, prefix)
 
     def _config(self, request: HttpRequest, caller: Caller) -> Page:
-        name = _asked_of(request, "warehouse") or caller.committer
+        name = _asked_of(request, "warehouse")
         if not name:
             raise bad_request("name a warehouse: SUBSCRIPTION.LAKE, or SUBSCRIPTION.LAKE@POINT")
         wanted, pinned, point = name.partition("@")
@@ -139,12 +97,12 @@ class RestRoutes:
         prefix = warehouse.name
         if pinned:
             prefix += f"@{self.warehouses.time_of(warehouse, point)}"
-        endpoints = [*_READS, *(_WRITES if caller.committer and not pinned else ())]
-        return Page(json_bytes({"defaults": {}, "overrides": {"prefix": prefix}, "endpoints": endpoints}))
+        found = {"defaults": {}, "overrides": {"prefix": prefix}, "endpoints": self.endpoints}
+        return Page(json_bytes(found))
 
 
 @dataclass(frozen=True)
-class _CatalogRequest:
+class WarehouseRequest:
     """A request in one warehouse."""
 
     routes: RestRoutes
@@ -163,8 +121,6 @@ class _CatalogRequest:
         _, pinned, point = self.prefix.partition("@")
         if pinned:
             return self._pinned(point)
-        if self.caller.committer:
-            return LiveView(self.warehouse, unborn=True)
         return LiveView(self.warehouse, held=partial(self.routes.warehouses.held, self.warehouse))
 
     def _pinned(self, point: str) -> WarehouseView:
@@ -176,36 +132,20 @@ class _CatalogRequest:
         match (method, *parts):
             case ("GET", "namespaces"):
                 return self._namespaces()
-            case ("POST", "namespaces"):
-                return self._new_namespace()
             case ("GET" | "HEAD", "namespaces", namespace):
                 self._database(namespace)
                 return Page(json_bytes({"namespace": [namespace], "properties": {}}))
             case ("GET", "namespaces", namespace, "tables"):
                 return self._tables(namespace)
-            case ("POST", "namespaces", namespace, "tables"):
-                return self._new_table(namespace)
             case ("GET" | "HEAD", "namespaces", namespace, "tables", table):
                 return self._load(namespace, table)
             case ("GET", "namespaces", namespace, "tables", table, "credentials"):
                 return Page(json_bytes({"storage-credentials": self._keys(*self._table(namespace, table))}))
-            case ("POST", "namespaces", namespace, "tables", table):
-                return self._update(namespace, table)
-            case ("DELETE", "namespaces", namespace, "tables", table):
-                drop_table(self._writable(), (_name(namespace), _name(table)))
-                return Page(b"", status=204)
             case ("POST", "namespaces", _, "tables", _, "metrics"):
                 return Page(b"", status=204)  # of a client's scan: nobody asks for them
-            case ("POST", "tables", "rename"):
-                asked = self._json()
-                rename_table(self._writable(), _identifier(asked.get("source")), _identifier(asked.get("destination")))
-                return Page(b"", status=204)
-            case ("POST", "transactions", "commit"):
-                commit_tables(self._writable(), _changes(self._json()))
-                return Page(b"", status=204)
+            case ("POST" | "DELETE", "namespaces" | "tables" | "transactions", *_):
+                raise forbidden("the tables of a lake change with their upstream only")
         raise _no_route(self.request)
-
-    # ---- reading
 
     def _shown(self, view: WarehouseView) -> list[Identifier]:
         return sorted(table for table in view.tables() if self.caller.sees(table))
@@ -219,8 +159,6 @@ class _CatalogRequest:
             view = self._pinned(point)
             if any(one == database for one, _ in self._shown(view)):
                 return database, view
-        if self.caller.committer:
-            return namespace, self.view  # its tables are about to be made
         raise no_namespace(namespace)
 
     def _namespaces(self) -> Page:
@@ -242,47 +180,13 @@ class _CatalogRequest:
         return (database, table), view
 
     def _keys(self, table: Identifier, view: WarehouseView) -> list[Keys]:
-        """For the files of a table that the caller sees. The committer has its own."""
-        return [] if self.caller.committer else self.routes.warehouses.keys.of(self.warehouse.store, view.folder(table))
+        """For the files of a table that the caller sees."""
+        return self.routes.warehouses.keys.of(self.warehouse.store, view.folder(table))
 
     def _load(self, namespace: str, table: str) -> Page:
         found, view = self._table(namespace, table)
         asked = "vended-credentials" in self.request.headers.get("x-iceberg-access-delegation", "")
         return Page(view.load(found, self._keys(found, view) if asked else ()))
-
-    # ---- writing
-
-    def _writable(self) -> Warehouse:
-        if not self.caller.committer or "@" in self.prefix:
-            raise forbidden("the tables of a lake change with their upstream only")
-        return self.warehouse
-
-    def _json(self) -> dict[str, Any]:
-        self._writable()
-        try:
-            found = json.loads(self.request.body(COMMIT_BYTES) or b"{}")
-        except (ValueError, RecursionError) as error:
-            raise bad_request(f"the body is no JSON: {error!s:.200}") from error
-        if not isinstance(found, dict):
-            raise bad_request("the body is no JSON object")
-        return found
-
-    def _new_namespace(self) -> Page:
-        names = self._json().get("namespace")
-        if not isinstance(names, list) or len(names) != 1:
-            raise bad_request("a namespace has one level: a database")
-        if any(one.database == _name(names[0]) for one in self.warehouse.pointers.all() if not one.gone):
-            raise Refusal(409, "AlreadyExistsException", f"namespace {names[0]:.200} exists already")
-        return Page(json_bytes({"namespace": names, "properties": {}}))  # it is there with its first table
-
-    def _new_table(self, namespace: str) -> Page:
-        asked = self._json()
-        return Page(create_table(self._writable(), (_name(namespace), _name(asked.get("name"))), asked))
-
-    def _update(self, namespace: str, table: str) -> Page:
-        asked = self._json()
-        change = AskedCommit((_name(namespace), _name(table)), asked.get("requirements"), asked.get("updates"))
-        return Page(commit_tables(self._writable(), [change])[0])
 
 
 def _asked_of(request: HttpRequest, name: str) -> str:
@@ -295,25 +199,3 @@ def _asked_of(request: HttpRequest, name: str) -> str:
 
 def _no_route(request: HttpRequest) -> Refusal:
     return Refusal(404, "NotFoundException", f"this catalog has no {request.method:.16} {request.path:.200}")
-
-
-def _name(value: object) -> str:
-    """Of a database or a table. Raises Refusal."""
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME or _CONTROL.search(value):
-        raise bad_request(f"{value!r:.100} is no name of a database or table")
-    return value
-
-
-def _identifier(value: object) -> Identifier:
-    if not isinstance(value, dict) or not isinstance(value.get("namespace"), list) or len(value["namespace"]) != 1:
-        raise bad_request("a table is named by a namespace of one level and a name")
-    return _name(value["namespace"][0]), _name(value.get("name"))
-
-
-def _changes(asked: dict[str, Any]) -> list[AskedCommit]:
-    changes = asked.get("table-changes")
-    if not isinstance(changes, list) or not changes or not all(isinstance(one, dict) for one in changes):
-        raise bad_request("table-changes is no list of changes")
-    return [
-        AskedCommit(_identifier(one.get("identifier")), one.get("requirements"), one.get("updates")) for one in changes
-    ]

@@ -25,7 +25,6 @@ from ccpr.lake.iceberg import VERSION
 from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
-from ccpr.mirror.store import is_name
 from ccpr.state.errors import SubscriptionMissing
 from ccpr.state.log import CcprLog
 from ccpr.state.table_pointers import PointerMove, TablePointer, TablePointers
@@ -59,14 +58,6 @@ class Warehouse:
     @property
     def name(self) -> str:
         return f"{self.subscription}.{self.target.name}"
-
-    def folder_of(self, location: str) -> str:
-        """Of a table, by its location. Raises Refusal."""
-        lake = self.store.location("")
-        folder = location.removeprefix(lake).rstrip("/")
-        if not location.startswith(lake) or "/" in folder or not is_name(folder):
-            raise bad_request(f"the location {location:.300} is no folder of the lake {lake}")
-        return folder
 
     def content(self, pointer: TablePointer) -> bytes | None:
         """Of the metadata file; None if it is gone or damaged. Raises StoreFailed."""
@@ -112,12 +103,11 @@ class LiveView:
 
     Parameters
     ----------
-    unborn : also tables without a snapshot, for the committer.
     held : what the lake shows at held points, by their names, which are tags in the tables' metadata.
     """
 
-    def __init__(self, warehouse: Warehouse, *, unborn: bool = False, held: Held = dict) -> None:
-        self._warehouse, self._unborn, self._held = warehouse, unborn, held
+    def __init__(self, warehouse: Warehouse, held: Held = dict) -> None:
+        self._warehouse, self._held = warehouse, held
 
     def tables(self) -> Mapping[Identifier, TablePointer]:
         return self._tables
@@ -127,7 +117,7 @@ class LiveView:
         return {
             (one.database, one.name): one
             for one in self._warehouse.pointers.all()
-            if not one.gone and (self._unborn or one.at is not None)
+            if not one.gone and one.at is not None
         }
 
     def folder(self, table: Identifier) -> str:

@@ -22,7 +22,7 @@ JAR_FOLDER = "CCPR_ICEBERG_JARS"  # a folder with the jars, for machines that Ma
 # What keeps it small: a commit needs some 60 MB of heap. C1 alone starts sooner and has a smaller code cache.
 _OPTIONS = ("-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxMetaspaceSize=128m", "-Xss512k")
 _SOURCE = Path(__file__).with_name("IcebergCommits.java")
-_PACKAGES = ("pyspark", "py4j", "pyiceberg")
+_PACKAGES = ("pyspark", "py4j")
 _OPENED = 8
 _SECRETS = ("token", "credential", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 _CATALOG = "Write https://host/path?warehouse=NAME, and a secret as token=env:NAME or credential=env:NAME."

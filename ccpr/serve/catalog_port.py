@@ -9,7 +9,6 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ccpr.base.http_server import HttpServer
-from ccpr.catalog.embedded_catalog import ANSWER_SECONDS
 from ccpr.catalog.login_tokens import LoginTokens
 from ccpr.catalog.rest_routes import RestRoutes
 from ccpr.catalog.warehouses import Warehouses
@@ -20,7 +19,7 @@ from ccpr.service.running import CATALOGS, PortMark
 from ccpr.service.workspace import Workspace
 from ccpr.state.logins import PortLogins
 
-MOST_CONNECTIONS = 64
+MOST_CONNECTIONS, ANSWER_SECONDS = 64, 60.0
 
 
 class Place(Protocol):

@@ -1,14 +1,12 @@
-"""Commits through the catalog: all tables or none, by one of two committers, and what a kill leaves."""
+"""What commits move: all pointers or none, of one of two committers."""
 
-import shutil
 from dataclasses import replace
 from threading import Barrier, Thread
 
 import pytest
 
-from ccpr.catalog import table_commits
-from ccpr.catalog.embedded_catalog import embedded_catalog
 from ccpr.state.table_pointers import PointerMove, TablePointers
+from tests.support.committing_catalog import committing_catalog
 from tests.support.iceberg_lake import DATABASE, NAME, IcebergLake, ids
 
 pytestmark = pytest.mark.integration
@@ -63,19 +61,6 @@ def test_a_commit_that_was_prepared_on_an_older_state_is_refused(lake: IcebergLa
     assert lake.pointer("a").at is None, "nothing of it is there"
 
 
-def test_a_kill_between_metadata_and_pointers_leaves_the_tables_as_they_were(
-    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.create("a", "b")
-    assert lake.commit(1, {"a": [1], "b": [1]}).ok
-    with monkeypatch.context() as patched:
-        patched.setattr(table_commits, "_move", lambda *_: (_ for _ in ()).throw(MemoryError))
-        assert lake.commit(2, {"a": [2], "b": [2]}).status_code == 500
-    assert ids(lake.reader(), "a") == ids(lake.reader(), "b") == [1]
-    assert lake.commit(2, {"a": [2], "b": [2]}).ok
-    assert ids(lake.reader(), "a") == ids(lake.reader(), "b") == [1, 2]
-
-
 def test_a_move_whose_end_was_not_known_may_run_again(lake: IcebergLake) -> None:
     lake.create("a")
     before = lake.pointer("a")
@@ -89,27 +74,10 @@ def test_a_move_whose_end_was_not_known_may_run_again(lake: IcebergLake) -> None
 
 def test_a_name_is_that_of_one_table(lake: IcebergLake) -> None:
     lake.create("a", "b")
-    again = {"name": "a", "schema": {"type": "struct", "fields": []}}
-    answer = lake.ask("POST", f"{lake.address.warehouse}/namespaces/{DATABASE}/tables", again)
-    assert (answer.status_code, answer.json()["error"]["type"]) == (409, "AlreadyExistsException")
-    to = {"namespace": [DATABASE], "name": "b"}
-    body = {"source": {"namespace": [DATABASE], "name": "a"}, "destination": to}
-    assert lake.ask("POST", f"{lake.address.warehouse}/tables/rename", body).status_code == 409
-
-
-def test_a_table_goes_on_under_its_new_name_and_a_dropped_one_leaves_its_name(lake: IcebergLake) -> None:
-    lake.create("a", "b")
-    assert lake.commit(1, {"a": [1], "b": [1]}).ok
-    catalog = lake.reader()
-    catalog.rename_table((DATABASE, "a"), (DATABASE, "c"))
-    assert ids(catalog, "c") == [1]
-    catalog.drop_table((DATABASE, "c"))
-    assert catalog.list_tables(DATABASE) == [(DATABASE, "b")]
-    assert [one.gone for one in lake.pointers.all() if one.name == "c"] == [True]
-    shutil.rmtree(lake.folder / f"{DATABASE}.a")
-    lake.create("c")
-    catalog.drop_table((DATABASE, "c"))
-    assert [one.name for one in lake.pointers.all()] == ["b"], "of folders that are gone nothing is remembered"
+    a, b = lake.pointer("a"), lake.pointer("b")
+    assert not lake.pointers.move([PointerMove(a, replace(a, name="b"))])
+    assert lake.pointers.move([PointerMove(a, replace(a, name="b")), PointerMove(b, replace(b, gone=True))])
+    assert lake.pointers.move([PointerMove(replace(a, name="b"), a), PointerMove(replace(b, gone=True), b)])
 
 
 def test_a_table_whose_metadata_file_is_lost_is_created_anew(lake: IcebergLake) -> None:
@@ -117,7 +85,7 @@ def test_a_table_whose_metadata_file_is_lost_is_created_anew(lake: IcebergLake) 
     lake.create("a")
     assert lake.commit(1, {"a": [1]}).ok
     (lake.folder / lake.pointer("a").metadata).unlink()
-    with embedded_catalog(lake.workspace.log, NAME, lake.target) as address:  # nothing is remembered
+    with committing_catalog(lake.workspace.log, NAME, lake.target) as address:  # nothing is remembered
         fresh = replace(lake, address=address)
         answer = fresh.ask("GET", f"{fresh.address.warehouse}/namespaces/{DATABASE}/tables/a")
         assert answer.status_code == 404

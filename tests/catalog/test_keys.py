@@ -64,8 +64,6 @@ def test_a_reader_gets_keys_for_the_files_of_a_table_alone(
             table = catalog.load_table((DATABASE, "a"))
             assert table.io.properties[S3_ACCESS_KEY_ID] == role.access_key_id
             assert ids(catalog, "a") == rows
-        own = f"{bucket.address.uri}/v1/shop.lake/namespaces/{DATABASE}/tables"
-        assert asked(own, "a", bucket.address.token).json() == {"storage-credentials": []}, "the committer has its own"
 
 
 def test_who_does_not_see_a_table_gets_no_keys_for_it(bucket: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:

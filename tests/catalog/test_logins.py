@@ -202,7 +202,7 @@ def test_with_a_certificate_it_is_https_which_clients_check(
         CatalogPort(lake.workspace, Listen("127.0.0.1", 0, tmp_path / "missing.pem")).start()
 
 
-def test_nobody_but_the_publisher_commits(lake: IcebergLake, port: CatalogPort) -> None:
+def test_nobody_commits(lake: IcebergLake, port: CatalogPort) -> None:
     token = token_of(port, **SECRET).json()["access_token"]
     headers = {"Authorization": f"Bearer {token}"}
     root = f"http://{port.address}/v1/shop.lake"

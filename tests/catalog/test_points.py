@@ -89,13 +89,6 @@ def test_a_point_that_is_none_is_refused(lake: IcebergLake, point: str, status: 
         assert lake.ask("GET", f"{lake.address.warehouse}{path}").status_code == status
 
 
-def test_a_pinned_warehouse_takes_no_commit(lake: IcebergLake) -> None:
-    lake.create("a")
-    lake.publish(1, {"a": [1]})
-    path = f"{lake.address.warehouse}@{time_of(1)}/transactions/commit"
-    assert lake.ask("POST", path, lake.changes(2, {"a": [2]})).status_code == 403
-
-
 def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
     """Each point adds a row with its number to both tables."""
     lake.create("a", "b")
@@ -162,8 +155,6 @@ def test_held_points_are_tags_for_readers(lake: IcebergLake) -> None:
         assert (tags("a"), tags("c")) == ({"eve": [1, 2, 3]}, {"eve": [3]})
         hold()
         assert tags("a") == {}
-    metadata = lake.asked("GET", f"namespaces/{DATABASE}/tables/a")["metadata"]
-    assert list(metadata["refs"]) == ["main"], "the committer's are those of the file"
 
 
 def test_names_with_dots_and_signs_are_found_again(lake: IcebergLake) -> None:

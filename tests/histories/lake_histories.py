@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyiceberg.catalog.rest import RestCatalog
 
-from ccpr.catalog.embedded_catalog import embedded_catalog
 from ccpr.lake.lake_catalog import POINTS
 from ccpr.lake.lake_options import Format, LakeOptions, Mapped
 from ccpr.mirror.mirror import Mirror
@@ -28,6 +27,7 @@ from tests.histories import events
 from tests.histories.history import DATABASE, History
 from tests.histories.replicating import NAME, iterate, read_mirror, rows
 from tests.histories.replicating import subscribed as subscribe
+from tests.support.committing_catalog import committing_catalog
 from tests.support.lake_readers import READERS, Consumer, assert_same_rows, truth, visible_in_files
 
 ITERATIONS, STEPS = 6, 9
@@ -159,7 +159,7 @@ def _publish(workspace: Workspace) -> None:
 
 def _assert_iceberg(workspace: Workspace, mirror: Mirror, point: Point) -> None:
     """All tables at a point, by pyiceberg, as the catalog pins them."""
-    with embedded_catalog(workspace.log, NAME, workspace.of(NAME).targets.lake(LAKE)) as at:
+    with committing_catalog(workspace.log, NAME, workspace.of(NAME).targets.lake(LAKE)) as at:
         found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=f"{at.warehouse}@{point.lsn}")
         listed = {".".join(name) for space in found.list_namespaces() for name in found.list_tables(space)}
         assert listed == {ref.qualified_name for ref in point.tables.values() if ref.kind.value == "table"}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from ccpr.catalog.embedded_catalog import CatalogAddress
 from ccpr.lake.iceberg_jvm import catalog_properties
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
+from tests.support.committing_catalog import CatalogAddress
 from tests.support.foreign_catalog import foreign_catalog
 from tests.support.iceberg_published import IcebergPublished, java, marks
 from tests.support.lake_readers import assert_same_rows, truth

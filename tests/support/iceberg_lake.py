@@ -13,7 +13,6 @@ import requests
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
 from ccpr.lake.cleaning import is_checkpoint_due
 from ccpr.lake.commit import Lake, PointToPublish
 from ccpr.lake.iceberg_jvm import store_properties
@@ -31,6 +30,7 @@ from ccpr.state.logins import LoginRole, PortLogin, PortLogins
 from ccpr.state.settings import TargetSettings
 from ccpr.state.table_pointers import TablePointer, TablePointers
 from ccpr.state.targets import Target
+from tests.support.committing_catalog import CatalogAddress, committing_catalog
 from tests.support.values import NOW, a_subscription
 
 NAME, LAKE, DATABASE = "shop", "lake", "shop"
@@ -156,5 +156,5 @@ def iceberg_lake(folder: Path, url: str = "") -> Iterator[IcebergLake]:
         about = (subscription.task_id, LAKE, place, "", None, TargetSettings(DdlPolicy.FULL), NOW)
         target = Target(*about, lake=LakeOptions().to_text())
         workspace.of(NAME).targets.add(target)
-        with embedded_catalog(workspace.log, NAME, target) as address:
+        with committing_catalog(workspace.log, NAME, target) as address:
             yield IcebergLake(workspace, folder / "lake", target, address)

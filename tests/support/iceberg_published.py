@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table.snapshots import Snapshot
 
-from ccpr.catalog.embedded_catalog import CatalogAddress, embedded_catalog
 from ccpr.catalog.own_tables import OwnTables
 from ccpr.catalog.warehouses import Warehouses
 from ccpr.lake.commit import Lake
@@ -29,6 +28,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.settings import TargetSettings
 from ccpr.state.table_pointers import TablePointers
 from ccpr.state.targets import Target
+from tests.support.committing_catalog import CatalogAddress, committing_catalog
 from tests.support.lake_readers import assert_same_rows, truth
 from tests.support.lakes import TASK, Published
 from tests.support.values import NOW, a_subscription
@@ -83,7 +83,7 @@ class IcebergPublished(Published):
 
     @contextmanager
     def catalog(self) -> Iterator[CatalogAddress]:
-        with self.state() as (workspace, target), embedded_catalog(workspace.log, NAME, target) as address:
+        with self.state() as (workspace, target), committing_catalog(workspace.log, NAME, target) as address:
             yield address
 
     def opened(self, lake: Lake) -> IcebergTables:
