@@ -236,11 +236,11 @@ DOCUMENT, SETTINGS_PAGE = (
 
 
 def test_the_document_shows_what_is_read() -> None:
-    shown = re.findall(r"^\| `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
+    shown = re.findall(r"^\* `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
     assert {type(statement) for text in shown for statement in parse(text)} == set(get_args(Statement))
     assert all(f"`{name.upper()}`" in DOCUMENT for name in LAKE_SETTINGS)
     assert "](configuration.md#settings-of-a-subscription)" in DOCUMENT
-    assert all(f"| `{name}` |" in SETTINGS_PAGE for name in SETTINGS)
+    assert all(f"\n* `{name}`: " in SETTINGS_PAGE for name in SETTINGS)
     listed = re.search(r"the words\s([A-Z \n]+), in backquotes", DOCUMENT)
     assert listed is not None
     assert set(listed[1].split()) == RESERVED
