@@ -54,6 +54,8 @@ import org.apache.iceberg.shaded.org.apache.parquet.io.LocalInputFile;
  */
 public class IcebergCommits {
     private static final ObjectMapper JSON = new ObjectMapper();
+    /** More than processors: a commit of Iceberg's sleeps 10 ms each time that it waits for its own workers. */
+    private static final int THREADS = 32;
 
     /** The local file system, which otherwise starts a program for the mode of each file. */
     public static class LocalFiles extends RawLocalFileSystem {
@@ -75,7 +77,7 @@ public class IcebergCommits {
         for (Iterator each = JSON.readTree(asked).elements(); each.hasNext(); ) {
             tables.add(new Change(io, (JsonNode) each.next()));
         }
-        ExecutorService threads = Executors.newFixedThreadPool(Runtime.getRuntime().availableProcessors());
+        ExecutorService threads = Executors.newFixedThreadPool(THREADS);
         try {
             Iterator ends = threads.invokeAll(tables).iterator();
             for (Iterator each = tables.iterator(); each.hasNext(); ) {
