@@ -9,7 +9,7 @@ Spark sums all columns of the lake's table and of plain Parquet files of the sam
 two cores: `spark_ratio` without deletions, `spark_deleted_ratio` with one row in a hundred deleted, and
 `spark_own_deleted_ratio` where Spark itself wrote the Delta table and deleted the rows; `--no-spark` leaves it out.
 The lake is published as Iceberg tables, too, `--no-iceberg` leaves it out. `iceberg_commit_ms` is the commit of fifty
-tables of which some rows have changed, once their Parquet files are written; `committer_mb` the most memory of its JVM.
+tables with changed rows, after their Parquet files; `committer_mb` is the most memory that its JVM takes.
 `bytes_ratio` is what the change of one row in a thousand writes into an Iceberg table, by its data files and files of
 deletes alone: the rest is metadata. `spark_iceberg_ratio` is Spark's, as `spark_ratio`. Each figure is the median of
 its rounds. The last line is `lake: publish_ratio=… increment_s=… increment_bytes_ratio=… iceberg_commit_ms=…

@@ -1,7 +1,6 @@
 """The Iceberg tables of a lake as this program's catalog names them: what publishes the lake changes them here, without
 a client in between."""
 
-import hashlib
 import json
 import re
 import uuid
@@ -13,7 +12,16 @@ from typing import Any
 
 from ccpr.catalog.warehouses import Warehouse, identifier_of
 from ccpr.lake.errors import LakeConflict
-from ccpr.lake.iceberg import AT, VERSION, ChangedTable, IcebergChange, IcebergMetadata, current_snapshot, unreadable
+from ccpr.lake.iceberg import (
+    AT,
+    VERSION,
+    ChangedTable,
+    IcebergChange,
+    IcebergMetadata,
+    current_snapshot,
+    name_aside,
+    unreadable,
+)
 from ccpr.lake.iceberg_jvm import IcebergJvm
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import StoreFailed
@@ -155,10 +163,7 @@ class OwnTables:
         names = {(one.after.database, one.after.name) for one in moves if one.after is not None and not one.after.gone}
         there = (one for folder, one in self.pointers.items() if folder not in changed and not one.gone)
         taken = [one for one in there if (one.database, one.name) in names]
-        return [
-            PointerMove(one, replace(one, name=f"ccpr_{hashlib.sha256(one.folder.encode()).hexdigest()[:16]}"))
-            for one in taken
-        ]
+        return [PointerMove(one, replace(one, name=name_aside(one.folder))) for one in taken]
 
 
 def _new_name(folder: str, before: TablePointer | None) -> str:

@@ -7,6 +7,7 @@ that names none is another writer's. All tables that a point changes are one tra
 decision lake-iceberg.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ class IcebergCatalog(Protocol):
     subject: str
 
     def find(self, table: ChangedTable) -> IcebergMetadata | None:
-        """The table in a folder; None if it is to be made by the commit. Raises LakeForeign."""
+        """The table in a folder; None for a new one, which the commit makes. Raises LakeForeign."""
         ...
 
     def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
@@ -312,6 +313,11 @@ def unreadable(table: ChangedTable, why: str | None) -> IcebergFailed:
     """A table whose metadata do not let themselves be changed."""
     again = "It is tried again. If it stays, `ccpr target rebuild NAME TARGET TABLE` makes its Iceberg table anew."
     return IcebergFailed(f"{why}"[:400], subject=f"table {table.name}", remedy=again)
+
+
+def name_aside(folder: str) -> str:
+    """What a table is called whose name another one has."""
+    return f"ccpr_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
 
 
 def _base(known: IcebergMetadata | None) -> dict[str, str]:

@@ -1,13 +1,12 @@
 """The Iceberg tables of a lake in a REST catalog that is not this program's, by Iceberg's own client."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeForeign
-from ccpr.lake.iceberg import TASK, ChangedTable, IcebergChange, IcebergMetadata, iceberg_schema, unreadable
+from ccpr.lake.iceberg import TASK, ChangedTable, IcebergChange, IcebergMetadata, iceberg_schema, name_aside, unreadable
 from ccpr.lake.iceberg_jvm import IcebergJvm, exception_name, java_errors, java_exception
 from ccpr.matrixone.errors import CcprError
 
@@ -89,9 +88,7 @@ class RestTables:
         self.catalog.renameTable(identifier, self._aside(name, folder))
 
     def _aside(self, name: str, folder: str) -> Any:
-        """What a table is called whose name another one has."""
-        database = name.partition(".")[0]
-        return self.jvm.identifier(f"{database}.ccpr_{hashlib.sha256(folder.encode()).hexdigest()[:16]}")
+        return self.jvm.identifier(f"{name.partition('.')[0]}.{name_aside(folder)}")
 
     def _at(self, identifier: Any, folder: str) -> Any:
         """The table of this name if it is in the folder."""

@@ -41,6 +41,7 @@ from ccpr.state.patterns import ALL_NAMES, NamePatterns
 from ccpr.state.targets import LaggingTargetTable
 
 OpenIceberg: TypeAlias = Callable[[Lake], IcebergTables]
+_OF_A_TABLE = (LakeChanged, IcebergFailed)  # of its cleaning: the others go on
 _OF_THE_LAKE = (LeaseLost, StoreFailed, LakeAhead, LakeStoreUnsafe)
 
 
@@ -311,8 +312,8 @@ class LakeSync:
         )
 
     def _other_version(self) -> frozenset[str]:
-        """Folders of tables of which the catalog shows another version than the lake, as after one of the two was
-        restored, or a metadata file was lost."""
+        """Folders of tables that the catalog shows in another version than the lake: one of the two was restored, or a
+        metadata file was lost."""
         if self._shown is None:
             return frozenset()
         shown = self._shown()
@@ -363,7 +364,7 @@ class LakeSync:
                 try:
                     self._clean(row.table, row.path, state, committed=True)
                     row = replace(row, removed_since=oldest_removal(state))
-                except (LakeChanged, IcebergFailed) as changed:
+                except _OF_A_TABLE as changed:
                     error = changed
             if error is None:
                 found.append(row)
@@ -421,7 +422,7 @@ class LakeSync:
             elif self.horizon.is_past(entry.removed_since) and not entry.behind:
                 try:
                     since = self._cleaned(entry)
-                except (LakeChanged, IcebergFailed) as error:
+                except _OF_A_TABLE as error:
                     if (row := self._failed(error, about, entry)) is not None:
                         yield row
                     continue

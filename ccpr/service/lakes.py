@@ -269,8 +269,7 @@ def opened_sync(
     opened = shown = None
     if options.has_iceberg:
         opened = partial(_iceberg_tables, workspace, under.subscription.name, target)
-    if options.has_iceberg and not options.catalog:
-        shown = TablePointers(workspace.log.engine, target.task_id, target.name).shown
+        shown = None if options.catalog else TablePointers(workspace.log.engine, target.task_id, target.name).shown
     return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention, opened, shown)
 
 
