@@ -130,7 +130,7 @@ class LoginTokens:
         """The digest of the password; None if it is wrong. Raises Refusal."""
         with self._guess(address):
             known, digest = self._look(name, at_once=True), password_digest(password)
-            if known.digest is None or not hmac.compare_digest(known.digest, digest):
+            if not hmac.compare_digest(known.digest or bytes(20), digest) or known.digest is None:
                 self._pause(self.guesses.wrong(name, address))
                 return None
             self.guesses.right(name, address)
