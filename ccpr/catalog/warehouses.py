@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,8 @@ from ccpr.state.log import CcprLog
 from ccpr.state.table_pointers import PointerMove, TablePointer, TablePointers
 from ccpr.state.targets import Target
 
+K = TypeVar("K")
+V = TypeVar("V")
 NEWEST = "newest"
 _KEPT_BYTES = 64 << 20
 _KEPT_POINTS, _KEPT_SECONDS = 64, 60.0
@@ -152,8 +154,8 @@ def _tagged(metadata: dict[str, Any], folder: str, held: Mapping[str, LakeConten
 
 def _showing(metadata: Mapping[str, Any], version: int) -> dict[str, Any] | None:
     """The snapshot that shows a version of the lake's log."""
-    found = (one for one in reversed(metadata.get("snapshots", ())) if one.get("summary", {}).get(VERSION))
-    return next((one for one in found if one["summary"][VERSION] == str(version)), None)
+    snapshots = reversed(metadata.get("snapshots", ()))
+    return next((one for one in snapshots if one.get("summary", {}).get(VERSION) == str(version)), None)
 
 
 def loaded(location: str | None, metadata: bytes, keys: Sequence[Keys] = ()) -> bytes:
@@ -282,24 +284,29 @@ class Warehouses:
         if not (holds := mine.kept.holds()):
             return {}
         watermark = mine.history.watermark()
-        key = (warehouse.target.task_id, warehouse.target.name, *((one.name, one.lsn) for one in holds))
-        now = self._monotonic()
-        found, read = self._held.get(key) or ({}, float("-inf"))
-        if now - read > _KEPT_SECONDS:
+
+        def read() -> dict[str, LakeContents]:
             rows = self._rows(warehouse)
             times = {one.lsn: one.at.physical for one in contents_of(rows).points}
-            found = {one.name: contents_of(rows, times[one.lsn]) for one in holds if one.lsn in times}
-            self._held.put(key, (found, now))
+            return {one.name: contents_of(rows, times[one.lsn]) for one in holds if one.lsn in times}
+
+        key = (warehouse.target.task_id, warehouse.target.name, *((one.name, one.lsn) for one in holds))
+        found = self._fresh(self._held, key, read)
         return {one.name: found[one.name] for one in holds if one.name in found and not one.has_ended(watermark)}
 
     def pinned(self, warehouse: Warehouse, at: int) -> PinnedView:
         """The point of that time. Raises Refusal, CcprError."""
-        key, now = (warehouse.target.task_id, warehouse.target.name, at), self._monotonic()
-        contents, read = self._points.get(key) or (LakeContents(), float("-inf"))
-        if now - read > _KEPT_SECONDS:
-            contents = contents_of(self._rows(warehouse), at)
-            self._points.put(key, (contents, now))
+        key = warehouse.target.task_id, warehouse.target.name, at
+        contents = self._fresh(self._points, key, lambda: contents_of(self._rows(warehouse), at))
         return PinnedView(warehouse, contents)
+
+    def _fresh(self, kept: Newest[K, tuple[V, float]], key: K, read: Callable[[], V]) -> V:
+        """What was read less than a minute ago, or is read now."""
+        now, found = self._monotonic(), kept.get(key)
+        if found is None or now - found[1] > _KEPT_SECONDS:
+            found = read(), now
+            kept.put(key, found)
+        return found[0]
 
     def _rows(self, warehouse: Warehouse) -> pa.Table:
         """What the lake says of itself."""
