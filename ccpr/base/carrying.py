@@ -11,6 +11,7 @@ class WorkKind(StrEnum):
     """The values begin the kinds of stored rates."""
 
     COPY = "copy"
+    READ = "read"
     LOAD = "load"
     CHANGE = "change"
     PUBLISH = "publish"

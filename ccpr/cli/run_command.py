@@ -3,6 +3,7 @@
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ccpr.pipeline.copying import CopyJob
     from ccpr.pipeline.iteration import Iteration
     from ccpr.pipeline.spark.choice import CopierChoice
+    from ccpr.pipeline.spark.engine import Copier
     from ccpr.service.target_sync import TargetOutcome
     from ccpr.service.workspace import Workspace
 
@@ -157,9 +159,8 @@ def resync(
 
 
 def show_outcome(outcome: "IterationOutcome", seconds: float, choices: "Sequence[CopierChoice]" = ()) -> None:
-    for choice in choices:
-        if not choice.usual:
-            out.print(choice.text, style="dim")
+    for text in dict.fromkeys(choice.text for choice in choices if not choice.usual):  # of many tables it is the same
+        out.print(text, style="dim")
     what = (
         f"point {outcome.lsn} made" if outcome.point else f"iteration {outcome.lsn}: nothing has changed, no new point"
     )
@@ -183,14 +184,19 @@ def run_stages(workspace: "Workspace", iteration: "Iteration", engine: str, disp
         display.choices.append(choice)
         iteration.note_copier(choice.text)
 
-    def copied(job: "CopyJob", objects: "pa.Table") -> "Iterable[pa.RecordBatch]":
-        on_bytes = display.callbacks.on_bytes
-        if engine == "process":
-            return copy_in_process(job, objects, on_progress=on_bytes)
+    @cache
+    def copier() -> "Copier":
         from ccpr.pipeline.spark.engine import Copier  # which few iterations need
 
-        return Copier(workspace.home, engine, on_bytes=on_bytes, on_choice=chosen)(job, objects)
+        return Copier(workspace.home, engine, on_bytes=display.callbacks.on_bytes, on_choice=chosen)
 
+    def copied(job: "CopyJob", objects: "pa.Table") -> "Iterable[pa.RecordBatch]":
+        if engine == "process":
+            return copy_in_process(job, objects, on_progress=display.callbacks.on_bytes)
+        return copier()(job, objects)
+
+    if engine != "process":
+        iteration.carry = lambda *work: copier().carry(*work)
     with display:
         return drive(iteration, copied).ended
 

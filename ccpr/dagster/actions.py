@@ -124,7 +124,9 @@ def _resync() -> dg.JobDefinition:
     ) -> None:
         options = IterationOptions(resync=Resync(config.table or None), check_list=check_by_schema, is_extra=True)
         with _action(context, replication) as (workspace, name), workspace.iteration(name, options) as iteration:
-            outcome = drive(iteration, spark.copy_engine(iteration.note_copier)).ended
+            engine = spark.copy_engine(iteration.note_copier)
+            iteration.carry = engine.carry
+            outcome = drive(iteration, engine).ended
             context.add_output_metadata({"point": outcome.lsn, "objects_copied": outcome.objects_copied})
 
     return _job(RESYNC, "Compare with a full list of objects and copy what is missing.", resync)

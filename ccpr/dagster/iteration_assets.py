@@ -166,7 +166,9 @@ def build_copied_objects(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
     ) -> Iterator[dg.AssetCheckResult | dg.MaterializeResult]:
         with step(context, replication) as iteration:
             try:
-                record = reach(iteration, Stage.COPY, spark.copy_engine(iteration.note_copier))
+                engine = spark.copy_engine(iteration.note_copier)
+                iteration.carry = engine.carry
+                record = reach(iteration, Stage.COPY, engine)
             except ObjectsNotStored as error:
                 if fails_its_run(context):
                     yield objects_not_stored(error)

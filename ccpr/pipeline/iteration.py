@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccpr.base.carrying import Carry, carry_here
 from ccpr.base.clock import Clock, wall_clock
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.mirror.mirror import Mirror
@@ -71,6 +72,7 @@ class Iteration:
     watermark : that of the iteration before, in nanoseconds of the upstream's clock; 0 if there was none.
     record : of the open snapshot; None until that is taken or taken up here, and after the commit.
     allow_resync : whether a full list may take the place of a lost snapshot, whatever it costs.
+    carry : who reads the ranges of a table in logical mode: this process, unless a carrier of tasks is given.
     last_read : the last point as this iteration has read it, before its own; None if it has not. For `known` of the
         next.
     """
@@ -94,6 +96,7 @@ class Iteration:
         self.committer = PointCommitter(lease, mirror, clock)
         self.lag = LagMeter(clock)
         self.allow_resync = options.allow_resync
+        self.carry: Carry = carry_here
         self.record: IterationRecord | None = None
         self.last_read: Last | None = None
         self._step: Step | None = None

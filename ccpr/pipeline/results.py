@@ -17,6 +17,7 @@ import pyarrow as pa
 from ccpr.base.failure import Failure
 from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
+from ccpr.matrixone.client.table_rows import RANGE_ROWS
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.files import arrow_file
@@ -27,7 +28,7 @@ from ccpr.pipeline.findings import Findings
 from ccpr.pipeline.options import Resync
 from ccpr.pipeline.step_names import COPIED, COPIER, LISTED
 
-_FORMAT = 1
+_FORMAT, _ROW_BYTES = 1, 64
 # The upstream does not reach back to the base: the one database, whose catalog at the snapshot was just read, is
 # "missing" there too.
 PAST_UNREAD = (HistoryUnreadable, DatabaseMissing)
@@ -48,6 +49,16 @@ class RowRead:
 
     whole: str
     rows: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the table is read as a whole, by ranges of its key if it can be."""
+        return bool(self.whole) and self.rows >= 2 * RANGE_ROWS
+
+    @property
+    def size(self) -> int:
+        """What is taken for the stored bytes, which nobody knows before: a range is worth a task."""
+        return self.rows * _ROW_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +208,7 @@ class StepResults:
         self._mirror.store.replace(self._path(COPIED), arrow_file(pa.concat_tables([report.rows, report.failed])))
 
     def note_writer(self, fence: int) -> None:
-        """Who holds the lease by this fence is about to write objects in logical mode."""
+        """Who holds the lease by this fence, or a task by any number, is about to write objects in logical mode."""
         self._mirror.store.replace(self._path(f"{_WRITER}{fence}"), b"")
 
     @property
@@ -214,11 +225,14 @@ class StepResults:
     def keep_changed(self, read: str, rows: pa.Table) -> None:
         self._mirror.store.replace(self._path(f"read-{read}.arrow"), arrow_file(rows))
 
-    def drop_ranges(self, table_id: int) -> None:
-        """What was kept of ranges of a table is void."""
-        for name in self._mirror.store.names(self._ref.work):
-            if name.rpartition("/")[2].startswith(f"read-{table_id}-"):
-                self._mirror.store.delete(name)
+    def drop_ranges(self, table_id: int, schema: pa.Schema) -> list[pa.Table]:
+        """What was kept of ranges of a table, and is void now."""
+        names = self._mirror.store.names(self._ref.work)
+        mine = [name for name in names if name.rpartition("/")[2].startswith(f"read-{table_id}-")]
+        found = [self._mirror.files.read_arrow(name, schema) for name in mine]
+        for name in mine:
+            self._mirror.store.delete(name)
+        return found
 
     def clear(self) -> None:
         self._is_there = None

@@ -281,6 +281,7 @@ class Replicator:
                 session = partial(holding.session, subscription)
                 under = self._workspace.iteration_under(lease, self._options, session=session, known=known)
                 with under as iteration, unexpected():
+                    iteration.carry = self._copier.carry
                     engine = self._copier.reporting(self._on_bytes, partial(_chosen, iteration))
                     record = drive(iteration, engine, between=self._check)
                     ask = not holding.asked or may_be_restored(

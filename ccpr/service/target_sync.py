@@ -301,8 +301,8 @@ def plan_targets(workspace: Workspace, iteration: Iteration) -> "dict[str, Targe
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """Work that can be shared out, and who does it as things stand. `target`, `table`: empty for the copy, which is for
-    all of them."""
+    """Work that can be shared out, and who does it as things stand. `target`, `table`: empty for what is copied or
+    read, of all of them."""
 
     target: str
     table: str
@@ -316,7 +316,8 @@ def plan_work(
     targets: "Mapping[str, TargetPlan | Failure]",
     lakes: "Mapping[str, Sequence[PlannedLakeTable] | Failure]",
 ) -> list[PlannedWork]:
-    """Who copies the `size` bytes of a plan, and loads, changes and publishes for the targets; by stored bytes."""
+    """Who copies the `size` bytes of a plan, or reads tables as a whole, and loads, changes and publishes for the
+    targets; by stored bytes."""
     from ccpr.pipeline.copying import CopyJob
     from ccpr.pipeline.driver import catalog_of, listed_of
     from ccpr.pipeline.plan import sums_by_table
@@ -328,7 +329,8 @@ def plan_work(
     records, choice_of = workspace.of(iteration.subscription).targets, Copier(workspace.home).chooser()
     whole, added = sums_by_table(listed.wanted), sums_by_table(listed.diff.added)
     source = CopyJob.of(iteration.subscription, store_url).source
-    found = [PlannedWork("", "", choice_of(WorkKind.COPY, size, store_url, source))]
+    read = sum(one.size for one in listed.reads.values() if one.is_large)
+    found = [PlannedWork("", "", choice_of(WorkKind.READ if read else WorkKind.COPY, read or size, store_url, source))]
     for name, plan in targets.items():
         if isinstance(plan, Failure):
             continue

@@ -7,25 +7,30 @@ the one that the upstream counts at the snapshot. A difference that fails is rep
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.base.carrying import Work, WorkKind, share_out
+from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import BadAnswer
 from ccpr.matrixone.client.retry import with_retry
-from ccpr.matrixone.client.table_rows import RANGE_ROWS, key_ranges, read_differences, read_rows
+from ccpr.matrixone.client.table_rows import key_ranges, read_differences, read_rows
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch
-from ccpr.matrixone.objects.visibility import ListedObject
 from ccpr.matrixone.schema import FAKE_KEY, Column, Table
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
+from ccpr.mirror.open_store import open_store
 from ccpr.pipeline.applying import known_objects
 from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff
@@ -49,7 +54,7 @@ from ccpr.pipeline.logical.table_reads import (
     given_up_if_it_hangs,
     in_sessions,
 )
-from ccpr.pipeline.results import Listed, RowRead
+from ccpr.pipeline.results import Listed, RowRead, StepResults
 from ccpr.pipeline.step_names import Step
 from ccpr.pipeline.steps.copy import check_stored
 from ccpr.pipeline.table_lists import TableFailures
@@ -87,9 +92,9 @@ def read_tables(
         except OF_ROWS as error:
             fail_alone(reader.table.id, failures, error, isolated=iteration.subscription.settings.isolated)
 
-    in_sessions(job, [one for one in todo if not one.is_large], read_one)
+    in_sessions(job, [one for one in todo if not one.how.is_large], read_one)
     for reader in todo:
-        if reader.is_large:  # all sessions share it
+        if reader.how.is_large:  # all sessions share it
             with job.connect() as session:
                 read_one(session, reader)
     iteration.mirror.store.sync("objects")
@@ -116,6 +121,61 @@ def _as_copied(came: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeTable:
+    """A table that is read by ranges of its key, each a name and a condition; can be pickled."""
+
+    job: CopyJob
+    stored: StoredTable
+    ref: SnapshotRef
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of the user, and the number of a row without a key."""
+        hidden = (one for one in self.stored.table.columns if one.name == FAKE_KEY and one.hidden)
+        return (*self.stored.columns, *hidden)
+
+    def read_in_task(self, pieces: Sequence[Sequence[tuple[str, str]]]) -> Iterator[pa.Table]:
+        """In a task: some ranges, in a session of its own. What another attempt has kept is not read again."""
+        mirror = Mirror(open_store(self.job.store_url, shared=self.job.shared))
+        results = StepResults(mirror, self.ref, None)
+        results.note_writer(uuid.uuid4().int)
+        with self.job.connect() as session:
+            for one in chain(*pieces):
+                yield self.read(mirror, results, lambda: None, session, one)
+        mirror.store.sync("objects")
+
+    def read(
+        self, mirror: Mirror, results: StepResults, check: Callable[[], None], session: Session, one: tuple[str, str]
+    ) -> pa.Table:
+        """What came of a range (CHANGED_SCHEMA); it is kept by its name, if it has one. `check` is called before each
+        object."""
+        (name, where), columns, table = one, self.columns, self.stored.table
+        asked = [column.name for column in columns]
+        statement = upstream_sql.select_rows(table.database, table.name, asked, self.ref.name, where)
+
+        def attempt() -> pa.Table:
+            known = results.changed(name, CHANGED_SCHEMA) if name else None
+            if known is not None:
+                return known
+            objects = TableObjects(mirror, self.stored, self.ref.at, [])
+            pace = Pace(self.job.budget.mb_s * 1e6 / self.job.budget.sessions)
+            batches = pace.slow_down(read_rows(session, statement, columns), lambda batch: batch.nbytes)
+            try:
+                for rows in objects_of(self.stored, batches):
+                    check()
+                    objects.put_rows(rows, commits_at(objects.at, rows.num_rows))
+            except BaseException:
+                objects.undo()
+                raise
+            made = objects.rows_of(objects.live)
+            if name:
+                results.keep_changed(name, made)
+            return made
+
+        return with_retry(attempt, session.retry)
+
+
+@dataclass(frozen=True, slots=True)
 class TableReader:
     """One table to be read.
 
@@ -130,11 +190,6 @@ class TableReader:
     table: Table
     before: TablePoint | None
     how: RowRead
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the table is read as a whole, by ranges of its key if it can be."""
-        return bool(self.how.whole) and self.how.rows >= 2 * RANGE_ROWS
 
     @property
     def _mirror(self) -> Mirror:
@@ -156,59 +211,33 @@ class TableReader:
                 self._whole(session, stored, objects)
             self.iteration.lease.check()
         except BaseException as error:
-            if not self.is_large or isinstance(error, OF_ROWS):  # else finished ranges stay for the next attempt
+            if not self.how.is_large or isinstance(error, OF_ROWS):  # else finished ranges stay for the next attempt
+                for rows in self.record.results.drop_ranges(self.table.id, CHANGED_SCHEMA):
+                    objects.take_up(rows)
                 objects.undo()
-                self.record.results.drop_ranges(self.table.id)
             raise
         gone = known.filter(pc.is_in(known.column("name"), pa.array(objects.gone, pa.string())))
         return pa.concat_tables([pa.Table.from_batches(objects.made.values(), CHANGED_SCHEMA), gone_rows(gone)])
 
     def _whole(self, session: Session, stored: StoredTable, objects: TableObjects) -> None:
-        """All rows, in the place of all that there is."""
+        """All rows, in the place of all that there is. Tasks share the sessions that the subscription may have."""
         objects.take_out(objects.live)
-        columns = (*stored.columns, *(one for one in stored.table.columns if one.name == FAKE_KEY and one.hidden))
-        number = columns[-1] if stored.key.hidden else stored.key.columns[0]
-        ranges = key_ranges(session, self.table, number, self.record.snapshot.name, self.how.rows, _MOST_RANGES)
+        whole = WholeTable(self.job, stored, self.record.snapshot)
+        number, ref = whole.columns[-1] if stored.key.hidden else stored.key.columns[0], self.record.snapshot
+        found = key_ranges(session, self.table, number, ref.name, self.how.rows, _MOST_RANGES)
+        ranges = [(f"{self.table.id}-{place}" if len(found) > 1 else "", where) for place, where in enumerate(found)]
+        read = partial(whole.read, self._mirror, self.record.results, self.iteration.lease.check)
 
-        def read(session: Session, item: tuple[int, str]) -> int:
-            place, where = item
-            kept = f"{self.table.id}-{place}" if len(ranges) > 1 else ""
-            return with_retry(lambda: self._range(session, stored, objects, columns, where, kept), session.retry)
+        def here() -> list[pa.Table]:
+            return in_sessions(self.job, ranges, read) if self.how.is_large else [read(session, one) for one in ranges]
 
-        items = list(enumerate(ranges))
-        counts = in_sessions(self.job, items, read) if self.is_large else [read(session, one) for one in items]
-        self._check_count(session, sum(counts))
-
-    def _range(
-        self,
-        session: Session,
-        stored: StoredTable,
-        objects: TableObjects,
-        columns: Sequence[Column],
-        where: str,
-        kept: str,
-    ) -> int:
-        """The rows of a range; how many. What came of it is kept by this name, if there is one."""
-        known = self.record.results.changed(kept, CHANGED_SCHEMA) if kept else None
-        if known is not None:
-            return objects.take_up(known)
-        names, made, count = [column.name for column in columns], list[ListedObject](), 0
-        statement = upstream_sql.select_rows(
-            self.table.database, self.table.name, names, self.record.snapshot.name, where
-        )
-        pace = Pace(self.job.budget.mb_s * 1e6 / self.job.budget.sessions)
-        batches = pace.slow_down(read_rows(session, statement, columns), lambda batch: batch.nbytes)
-        try:
-            for rows in objects_of(stored, batches):
-                self.iteration.lease.check()
-                count += rows.num_rows
-                made.append(objects.put_rows(rows, commits_at(objects.at, rows.num_rows)))
-        except BaseException:
-            objects.take_out(made)
-            raise
-        if kept:
-            self.record.results.keep_changed(kept, objects.rows_of(made))
-        return count
+        sessions, url = self.job.budget.sessions, self._mirror.store.url
+        shares = [ranges[first::sessions] for first in range(min(sessions, len(ranges)))]
+        sizes = [len(share) * self.how.size // len(ranges) for share in shares]
+        tasks = replace(whole, job=self.job.for_workers())
+        work = Work(WorkKind.READ, self.job.source, (url,), tasks.read_in_task, shares, sizes)
+        done = share_out(self.iteration.carry, work, here, self.iteration.lease.check)
+        self._check_count(session, sum(map(objects.take_up, done)))
 
     def _difference(self, session: Session, stored: StoredTable, objects: TableObjects) -> bool:
         """What differs. False, and nothing is changed, if it is not believed."""

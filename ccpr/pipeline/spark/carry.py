@@ -1,4 +1,4 @@
-"""Work as tasks of Spark (`ccpr.base.carrying`): loads and changes of targets, files of lakes."""
+"""Work as tasks of Spark (`ccpr.base.carrying`): ranges of tables, loads and changes of targets, files of lakes."""
 
 import pickle
 import uuid

@@ -128,6 +128,7 @@ _NAMES = {
 }
 _VERBS = {
     WorkKind.COPY: "copies",
+    WorkKind.READ: "reads",
     WorkKind.LOAD: "loads",
     WorkKind.CHANGE: "applies the change",
     WorkKind.PUBLISH: "publishes",
@@ -153,8 +154,8 @@ def choose(
     installed: bool = True,
     started: bool = False,
 ) -> CopierChoice:
-    """Who copies, loads, changes or publishes `size` bytes. A cluster copies whatever there is; other work, which does
-    not wait for an upstream, it gets where it is through sooner.
+    """Who copies, reads, loads, changes or publishes `size` bytes. A cluster copies and reads whatever there is; other
+    work, which does not wait for an upstream, it gets where it is through sooner.
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def choose(
         return chosen(spark, runs_there if settings.is_elsewhere else "it was asked for")
     if settings.is_elsewhere and settings.remote is None and not shared:
         return chosen(CopiedBy.PROCESS, f"the mirror is a folder of this machine, which {settings.place} does not have")
-    if settings.is_elsewhere and work is WorkKind.COPY:
+    if settings.is_elsewhere and work in (WorkKind.COPY, WorkKind.READ):
         return chosen(spark, runs_there)
     here = size / rates.rate(work, "process", where)
     start = 0.0 if started else rates.start_seconds()

@@ -156,6 +156,8 @@ class Copier:
         size, store_url = sum(work.sizes), next((url for url in work.stores if url.startswith("file:")), work.stores[0])
         choice = self.choice_of(work.kind, size, store_url, work.place)
         began, engine, ended = time.monotonic(), "process", list[BaseException]()
+        if work.kind is WorkKind.READ:
+            self._on_choice(choice)
 
         def beating() -> None:
             try:

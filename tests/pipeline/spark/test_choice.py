@@ -35,10 +35,11 @@ def chosen(
     store: str = FOLDER,
     rates: Rates = USUAL,
     installed: bool = True,
+    work: WorkKind = WorkKind.COPY,
     **settings: str,
 ) -> CopierChoice:
     where = SparkSettings(Path("java"), **settings)  # pyright: ignore[reportArgumentType]
-    return choose(asked, size, store, where, rates, UPSTREAM, installed=installed)
+    return choose(asked, size, store, where, rates, UPSTREAM, work, installed=installed)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,9 @@ def test_only_the_process_of_a_default_installation_is_usual() -> None:
 
 
 @pytest.mark.parametrize("size", [6_000, 9 * GB])
-def test_a_cluster_copies_whatever_there_is(size: int) -> None:
+def test_a_cluster_copies_and_reads_whatever_there_is(size: int) -> None:
+    found = chosen(size, store=BUCKET, master="spark://far:7077", work=WorkKind.READ)
+    assert found.text == "Spark reads: it runs on spark://far:7077"
     assert chosen(size, store=BUCKET, master="spark://far:7077").place is CopiedBy.CLUSTER
     assert chosen(size, store=BUCKET, master="yarn").place is CopiedBy.CLUSTER
     assert chosen(size, store=BUCKET, remote="sc://far:15002").place is CopiedBy.CLUSTER
