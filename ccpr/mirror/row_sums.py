@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ccpr.matrixone.schema import FAKE_KEY
+
 VERSION = 1
 _WORD = 8
 _ONE, _TWO, _THREE = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -46,6 +48,19 @@ class RowSum:
         return ""
 
 
+def joined_sum(parts: Sequence[RowSum]) -> RowSum | None:
+    """Of all rows of some parts; None if a part has none, or one of another basis."""
+    basis = {part.basis for part in parts}
+    if len(basis) != 1 or not all(part.total for part in parts):
+        return None
+    first, second = (sum(int(part.total[half], 16) for part in parts) for half in (slice(16), slice(16, 32)))
+    return RowSum(sum(part.rows for part in parts), _total(first, second), basis.pop())
+
+
+def _total(first: int, second: int) -> str:
+    return f"{first % 2**64:016x}{second % 2**64:016x}"
+
+
 class Summing:
     """Sums up the rows of batches. One thread at a time.
 
@@ -59,6 +74,11 @@ class Summing:
         self._rows, self._first, self._second = 0, 0, 0
         self.basis = basis_of(schema)
 
+    @classmethod
+    def of_users(cls, schema: pa.Schema) -> "Summing":
+        """Of rows without a key the hidden number, which this schema may have, does not count."""
+        return cls(pa.schema([field for field in schema if field.name != FAKE_KEY]))
+
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
         for piece in [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches():
             if piece.num_rows == 0:
@@ -70,7 +90,7 @@ class Summing:
             self._rows += piece.num_rows
 
     def row_sum(self) -> RowSum:
-        return RowSum(self._rows, f"{self._first % 2**64:016x}{self._second % 2**64:016x}", self.basis)
+        return RowSum(self._rows, _total(self._first, self._second), self.basis)
 
 
 def row_hashes(batch: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:

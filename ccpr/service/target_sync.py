@@ -5,7 +5,7 @@ another target.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -141,7 +141,7 @@ def _synced(
         return opened_sync(workspace, under, target, newest, progress=progress, carry=carry).run()
     with _opened_sync(workspace, under, target, newest, progress, sums=sums, carry=carry) as sync:
         result = sync.run()
-        sums.whole = result.whole
+        sums.done = result
         return result
 
 
@@ -420,30 +420,32 @@ def _opened_sync(
 
 
 class LoadedSums:
-    """Sums over the rows of tables that a target loads whole, for a later drill to compare with. `whole`: the tables
-    that were loaded as they are at the point."""
+    """Sums over the rows of tables that a target loads whole, for a later drill to compare with.
+
+    Attributes
+    ----------
+    done : says which tables were loaded as they are at the point, and the sums of those that tasks have read.
+    """
 
     def __init__(self, records: "SubscriptionRecords", point: GlobalPoint) -> None:
         self._records, self._point, self._lock = records, point, Lock()
         self._sums: dict[int, Summing] = {}
-        self.whole: Collection[int] = ()
+        self.done: SyncResult | None = None
 
     def add(self, table_id: int, read: "pa.Table", given: "pa.Table") -> None:
         """See `TargetSync`."""
-        from ccpr.matrixone.objects.types import arrow_schema, unreadable_columns
         from ccpr.mirror.row_sums import Summing
 
         with self._lock:
             if table_id not in self._sums:
-                columns = self._records.history.tables(self._point.lsn, only=[table_id])[table_id].table.user_columns
-                unknown = unreadable_columns(columns)
-                self._sums[table_id] = Summing(arrow_schema([one for one in columns if one.name not in unknown]))
+                self._sums[table_id] = Summing.of_users(read.schema)
             self._sums[table_id].add(read)
 
     def record(self, now: datetime) -> None:
-        """Those of `whole`."""
-        found = {table_id: one.row_sum() for table_id, one in self._sums.items() if table_id in self.whole}
-        if found:
+        if self.done is None:
+            return
+        found = {table_id: self._sums[table_id].row_sum() for table_id in self.done.whole if table_id in self._sums}
+        if found := {**found, **self.done.row_sums}:
             self._records.row_sums.complete(self._point.lsn, found, MadeBy.TARGET, now)
 
 

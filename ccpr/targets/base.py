@@ -32,6 +32,7 @@ from ccpr.matrixone.schema import Reading, Table
 from ccpr.mirror.delta.change_rows import readable_part
 from ccpr.mirror.delta.delta import run_split
 from ccpr.mirror.delta.split import DeltaPart, DeltaSplit
+from ccpr.mirror.row_sums import RowSum
 from ccpr.state.checkpoint.checkpoint_store import Location
 
 
@@ -53,8 +54,10 @@ class SplitRows:
         """Stored bytes."""
         return self.split.bytes
 
-    def parts(self) -> Iterator[DeltaPart]:
+    def parts(self, on_read: Callable[[pa.Table], None] = lambda upserts: None) -> Iterator[DeltaPart]:
+        """`on_read` is called with the upserts as they are stored."""
         for part in run_split(self.store_url, self.split):
+            on_read(part.upserts)
             yield readable_part(part, self.split.shape, self.reading)
 
 
@@ -142,6 +145,7 @@ class Applied:
         safe mode.
     parts, parts_skipped : of a create: pieces loaded now, and pieces that an earlier attempt had loaded.
     unseen : of a create: whether rows got there that this process has not read.
+    row_sum : of a create: of all rows, if tasks have read each of them now.
     remarks : of a create: what the destination refused, so that the table is without it.
     """
 
@@ -152,6 +156,7 @@ class Applied:
     parts: int = 0
     parts_skipped: int = 0
     unseen: bool = False
+    row_sum: RowSum | None = None
     remarks: tuple[str, ...] = ()
 
 

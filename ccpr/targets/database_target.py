@@ -26,6 +26,7 @@ from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.mirror.delta.split import DeltaPart
+from ccpr.mirror.row_sums import RowSum, joined_sum
 from ccpr.schema.alterations import drop_table, show_loaded
 from ccpr.schema.choices import Dialect
 from ccpr.schema.render import HIDDEN_KEY, TRIED_LATER
@@ -267,19 +268,25 @@ class DatabaseTarget:
             loaded = LoadedTable(*place, shadow.quoted_name, columns, subject, self._login)
             load = InitialLoad(self._session, loaded)
             pieces = [(part.key, part.rows) for part in waiting if part.rows is not None]
-            rows = sum(
+            sums: list[RowSum] = list(
                 self._carried(
                     WorkKind.LOAD,
                     loaded.load_in_task,
                     pieces if len(pieces) == len(waiting) else (),
                     [rows for _, rows in pieces],
-                    lambda: [load.run(waiting, self._connections) if waiting else 0],
+                    lambda: [RowSum(load.run(waiting, self._connections) if waiting else 0)],
                 )
             )
             self._show(table, shadow, location, replaced, [table_id for table_id in replaces if table_id != table.id])
         remarks = table.remarks[len(wanted.remarks) :]
-        skipped, unseen = len(parts) - len(waiting), load.pieces < len(waiting)
-        return Applied(upserted=rows, parts=len(waiting), parts_skipped=skipped, unseen=unseen, remarks=remarks)
+        return Applied(
+            upserted=sum(one.rows for one in sums),
+            parts=len(waiting),
+            parts_skipped=len(parts) - len(waiting),
+            unseen=load.pieces < len(waiting),
+            row_sum=joined_sum(sums) if len(waiting) == len(parts) else None,
+            remarks=remarks,
+        )
 
     # ---- definitions
 

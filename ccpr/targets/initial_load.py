@@ -13,6 +13,7 @@ import pymysql
 
 from ccpr.matrixone.ddl.definition import CreateTable
 from ccpr.matrixone.ddl.parser import parse_create_table
+from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.schema.alterations import drop_table, make_shadow, shadow_name
 from ccpr.schema.choices import Dialect
 from ccpr.state.checkpoint.checkpoint_store import Location
@@ -113,14 +114,18 @@ class LoadedTable:
             return None
         return StageTable.of(f"{stages}{self.table_id}_load", dialect, self.columns, ())
 
-    def load_in_task(self, pieces: Sequence[tuple[str, SplitRows]]) -> Iterator[int]:
-        """In a task: load some pieces, by their keys. Those that another attempt has loaded have no rows."""
+    def load_in_task(self, pieces: Sequence[tuple[str, SplitRows]]) -> Iterator[RowSum]:
+        """In a task: load some pieces, by their keys. Those that another attempt has loaded have no rows, and no
+        sum."""
         assert self.login is not None
         with self.login.session(self.subject) as session:
             stage = self.stage(session.stages, session.dialect)
             with staging(session.raw, stage):
                 for key, rows in pieces:
-                    yield self.load(session.raw, stage, key, (part.upserts for part in rows.parts())) or 0
+                    summing = Summing.of_users(rows.split.shape.upsert_schema)
+                    parts = (part.upserts for part in rows.parts(summing.add))
+                    stored = self.load(session.raw, stage, key, parts)
+                    yield RowSum(0) if stored is None else summing.row_sum()
 
     def load(
         self,

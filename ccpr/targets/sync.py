@@ -6,9 +6,9 @@ target stores each table's location in the transaction that writes its rows, so 
 simply repeated. A failure of one table is kept, and the others go on. A failure of the target is raised.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.row_sums import RowSum
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.state.history import GlobalPoint, PointHistory
@@ -74,7 +75,8 @@ class SyncResult:
     lsn, snapshot_ts : the point.
     needed_lsn : the oldest point that one of the tables has to be synced from.
     remarks : `db.t` -> what differs in the target, for the tables that were created or altered.
-    whole : ids of the tables that were loaded at the point, all rows in this sync.
+    whole : ids of the tables that were loaded at the point, all rows in this sync and by this process.
+    row_sums : of the tables that tasks have loaded so, by id.
     """
 
     lsn: int
@@ -84,6 +86,7 @@ class SyncResult:
     behind: tuple[LaggingTargetTable, ...]
     remarks: dict[str, tuple[str, ...]]
     whole: tuple[int, ...] = ()
+    row_sums: Mapping[int, RowSum] = field(default_factory=dict)
 
 
 class TargetSync:
@@ -109,7 +112,7 @@ class TargetSync:
         on_loaded: Callable[[int, pa.Table, pa.Table], None] = lambda table_id, read, given: None,
     ) -> None:
         self._destination, self._history, self._rules, self._confirm = destination, history, rules, confirm
-        self._whole: list[int] = []
+        self._whole, self._row_sums = list[int](), dict[int, RowSum]()
         self.location = Location(point.lsn, point.at.physical)
         self._tables = {
             table_id: table
@@ -313,6 +316,8 @@ class TargetSync:
             loaded = self._destination.create(step.wanted, rows.to_load(), location, replaces=replaces, again=again)
         if location == self.location and not (loaded.skipped or loaded.parts_skipped or loaded.unseen):
             self._whole.append(step.wanted.id)
+        if location == self.location and loaded.row_sum is not None:
+            self._row_sums[step.wanted.id] = loaded.row_sum
         if loaded.unseen:
             self._rows.on_rows(loaded.upserted, rows.delta.bytes)
         self._refused[step.table.qualified_name] = loaded.remarks
@@ -400,6 +405,7 @@ class TargetSync:
             tables=tuple(self._done),
             behind=tuple(self._failed[table_id] for table_id in sorted(self._failed)),
             whole=tuple(self._whole),
+            row_sums=self._row_sums,
             remarks={
                 name: remarks
                 for step in plan.steps

@@ -1,7 +1,7 @@
 """Drills: a restore that is tried finds what a reader would find, leaves nothing behind, and says how it went."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,18 @@ from unittest.mock import patch
 import pyarrow.compute as pc
 import pytest
 
+from ccpr.base.carrying import Work
 from ccpr.matrixone.objects import visibility
 from ccpr.mirror.row_sums import Summing
+from ccpr.pipeline.spark.engine import Copier
 from ccpr.service import drilling
 from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import RowSumRecords
+from ccpr.state.credentials import KEY_FILE_VARIABLE
 from ccpr.state.database import transaction
 from ccpr.state.pins import Pins
 from ccpr.state.tables import figures
+from ccpr.targets import source_rows
 from tests.support.mariadb import MariaDb
 from tests.support.one_table import DATABASE, OneTable
 from tests.support.replica import NAME, SIZED_OLDER, command, replaying
@@ -161,12 +165,26 @@ def test_a_server_that_is_away_fails_the_drill_and_is_recorded(shop: OneTable, m
     assert len(drill("--history")) == 1
 
 
-def test_a_target_that_loads_a_table_records_its_sum(shop: OneTable, server: MariaDb) -> None:
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_a_target_that_loads_a_table_records_its_sum(
+    shop: OneTable, server: MariaDb, by_tasks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = list[Any]()
+
+    def carry(_: Copier, work: Work, *others: object) -> Iterable[Any]:
+        pieces.extend(work.pieces)
+        return work.function(work.pieces)
+
+    if by_tasks:
+        monkeypatch.setattr(source_rows, "LOAD_ROWS", 1)
+        monkeypatch.setattr(Copier, "carry", carry)
+        monkeypatch.setenv(KEY_FILE_VARIABLE, str(shop.source.home / "home" / "key"))
     with new_database(server) as place:
         to = place.uri.replace(server.password, "env:DRILL_PASSWORD")
         command("target", "add", "s", "db", "--to", to)
         lsn = shop.work()
         assert recorded(lsn) == {"target": (4, True)}
+        assert (len(pieces) > 1) == by_tasks
         assert drill("--at", str(lsn))["good"]
         command("target", "release", "s")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.mirror.row_sums import RowSum, Summing
+from ccpr.mirror.row_sums import RowSum, Summing, joined_sum
 
 TYPES: dict[pa.DataType, st.SearchStrategy] = {
     pa.int8(): st.integers(-128, 127),
@@ -66,7 +66,7 @@ def test_order_and_batches_do_not_matter(table: pa.Table, data: st.DataObject) -
     mixed = table.take(pa.array(order, pa.int64()))
     cut = data.draw(st.integers(0, table.num_rows))
     parts = [mixed.slice(0, cut), mixed.slice(cut)]
-    assert row_sum_of(parts, table.schema) == row_sum(table)
+    assert row_sum_of(parts, table.schema) == joined_sum([row_sum(part) for part in parts]) == row_sum(table)
     padded = pa.concat_tables([table.slice(0, 1), table]).slice(1 if table.num_rows else 0)
     assert row_sum(padded) == row_sum(table), "the same values at other offsets"
 
@@ -109,6 +109,7 @@ def test_what_is_compared_and_what_not() -> None:
     assert one.differs(row_sum(pa.table({"a": [1, 3]}))) == "as many rows, and other values"
     assert one.differs(row_sum(pa.table({"b": [1, 3]}))) == "", "of other columns"
     assert one.differs(RowSum(2)) == "", "counted only"
+    assert [joined_sum(parts) for parts in ([], [one, RowSum(2)], [one, row_sum(pa.table({"b": [1]}))])] == [None] * 3
 
 
 def test_the_sums_that_are_stored_never_change() -> None:

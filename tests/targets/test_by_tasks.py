@@ -20,16 +20,18 @@ import pyarrow.compute as pc
 import pytest
 
 from ccpr.base.carrying import Carry, Work, WorkKind
+from ccpr.matrixone.objects.types import arrow_schema
 from ccpr.matrixone.schema import DEFAULT_READING, Table
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
+from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.pipeline.spark import carry
 from ccpr.pipeline.spark.engine import Copier
 from ccpr.pipeline.spark.session import SparkSettings
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault
-from ccpr.targets.base import LoadPart, TargetTable
+from ccpr.targets.base import Applied, LoadPart, TargetTable
 from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetDenied, TargetUnavailable
 from ccpr.targets.expected_tables import ExpectedTables, target_of
@@ -66,6 +68,13 @@ class History:
         assert len(found) > 2
         return found
 
+    def row_sum(self) -> RowSum:
+        """Of the first point's."""
+        columns = self.table.user_columns
+        summing, cells = Summing(arrow_schema(columns)), zip(*self.rows[0], strict=True)
+        summing.add(pa.table([list(values) for values in cells], schema=arrow_schema(columns)))
+        return summing.row_sum()
+
     def location(self, lsn: int) -> Location:
         return Location(lsn, self.points[lsn].at.physical)
 
@@ -78,13 +87,16 @@ class History:
         words = place.address, place.server.password, "task"
         return DatabaseTarget(*words, own=own, carry=carrier, sealed_password=sealed, lock_seconds=5)
 
+    def load(self, target: DatabaseTarget, place: Place) -> Applied:
+        parts = [LoadPart(part_key(rows.split), partial(_upserts, rows), rows) for rows in self.splits(0)]
+        return target.create(self.target_table(place), parts, self.location(0))
+
     def bring(self, target: DatabaseTarget, place: Place, lsn: int) -> tuple[int, int]:
         """Rows that were written, and deleted."""
-        splits = self.splits(lsn)
         if lsn == 0:
-            parts = [LoadPart(part_key(rows.split), partial(_upserts, rows), rows) for rows in splits]
-            done = target.create(self.target_table(place), parts, self.location(0))
+            done = self.load(target, place)
         else:
+            splits = self.splits(lsn)
             parts = (part for rows in splits for part in rows.parts())
             done = target.apply(self.table.id, parts, self.location(lsn), rows=splits)
             assert done.missing == 0
@@ -173,7 +185,8 @@ def assert_there(place: Place, rows: Rows) -> None:
 
 def test_a_load_and_a_change_by_tasks_are_those_of_the_process(place: Place, history: History, vault: Vault) -> None:
     with history.target(place, vault, pickled) as target:
-        assert history.bring(target, place, 0) == (ROWS, 0)
+        loaded = history.load(target, place)
+        assert (loaded.upserted, loaded.row_sum) == (ROWS, history.row_sum())
         assert_there(place, history.rows[0])
         assert place.query("SELECT COUNT(*) FROM ccpr_load_parts") == [(0,)]
         assert history.bring(target, place, 1) == (ROWS // 4, ROWS // 4)
@@ -200,7 +213,7 @@ def test_attempts_of_one_task_at_the_same_time_write_once(place: Place, history:
         return found[1]
 
     with history.target(place, vault, three_times) as target:
-        history.bring(target, place, 0)
+        assert history.load(target, place).row_sum is None
         assert_there(place, history.rows[0])
         history.bring(target, place, 1)
         assert_there(place, history.rows[1])
@@ -215,7 +228,7 @@ def test_what_tasks_have_done_is_kept_or_thrown_away_where_the_process_goes_on(
         return here()
 
     with history.target(place, vault, half) as target:
-        history.bring(target, place, 0)
+        assert history.load(target, place).row_sum is None
         assert_there(place, history.rows[0])
         assert history.bring(target, place, 1) == (ROWS // 4, ROWS // 4)
         assert_there(place, history.rows[1])
