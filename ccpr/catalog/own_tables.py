@@ -28,7 +28,7 @@ from ccpr.mirror.errors import StoreFailed
 from ccpr.state.table_pointers import PointerMove, TablePointer
 
 _WRITERS = 8
-_NUMBER = re.compile(r"/metadata/([0-9]{1,9})-")
+_METADATA = re.compile(r"(?:.*/)?([0-9]{5,9})-[0-9a-f-]{36}\.metadata\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class OwnTables:
         if pointer is None or content is None:
             return None
         location = self.warehouse.store.location(pointer.metadata)
-        return IcebergMetadata(location, content.decode(), json.loads(content), pointer)
+        return IcebergMetadata(location, content.decode(), pointer)
 
     def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         """Raises LakeConflict, StoreFailed, StateUnavailable, and what Java raises."""
@@ -127,6 +127,13 @@ class OwnTables:
         more, errors = self._staged(anew)
         return staged + more, failed | errors
 
+    def unneeded(self, known: IcebergMetadata, names: Iterable[str]) -> Iterable[str]:
+        """A file of a commit that may still be made has a higher number than the newest."""
+        folder, newest = known.source.folder, _number(known.location)
+        rows = (one.metadata for one in self.warehouse.pointers.all() if one.folder == folder)
+        named = {one.rpartition("/")[2] for one in (*rows, *_logged(known.metadata))}
+        return [one for one in names if 0 <= _number(one) <= newest and one not in named]
+
     def drop(self, name: str, folder: str) -> None:
         """Raises LakeConflict, StateUnavailable."""
         gone = [PointerMove(one, None) for one in self.warehouse.pointers.all() if one.folder == folder]
@@ -140,10 +147,11 @@ class OwnTables:
 
     def _written(self, one: IcebergChange, content: str) -> _Written:
         metadata, folder = json.loads(content), one.table.folder
-        before = None if one.known is None else self.pointers[folder]
+        lost = self.pointers.get(folder)
+        before = None if one.known is None else lost
         database, name = identifier_of(one.table.name, folder)
         at, version = _marks(metadata)
-        pointer = TablePointer(metadata["table-uuid"], database, name, _new_name(folder, before), at, version=version)
+        pointer = TablePointer(metadata["table-uuid"], database, name, _new_name(folder, lost), at, version=version)
         gone = () if one.known is None else _logged(one.known.metadata) - _logged(metadata)
         own = self.warehouse.store.location(f"{folder}/metadata/")
         unneeded = (f"{folder}/metadata/{each.removeprefix(own)}" for each in gone if each.startswith(own))
@@ -168,8 +176,14 @@ class OwnTables:
 
 def _new_name(folder: str, before: TablePointer | None) -> str:
     """Of a metadata file that takes the place of one."""
-    number = None if before is None else _NUMBER.search(before.metadata)
-    return f"{folder}/metadata/{int(number[1]) + 1 if number else 0:05}-{uuid.uuid4()}.metadata.json"
+    number = 0 if before is None else _number(before.metadata) + 1
+    return f"{folder}/metadata/{number:05}-{uuid.uuid4()}.metadata.json"
+
+
+def _number(path: str) -> int:
+    """Of a metadata file; -1 for another one."""
+    found = _METADATA.fullmatch(path)
+    return int(found[1]) if found else -1
 
 
 def _marks(metadata: Mapping[str, Any]) -> tuple[int | None, int | None]:

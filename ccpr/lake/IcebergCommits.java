@@ -1,7 +1,8 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.net.URI;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -14,16 +15,12 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.stream.Stream;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.RawLocalFileSystem;
-import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileMetadata;
+import org.apache.iceberg.Files;
 import org.apache.iceberg.LocationProviders;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.Metrics;
@@ -41,7 +38,10 @@ import org.apache.iceberg.TableMetadataParser;
 import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.InputFile;
 import org.apache.iceberg.io.LocationProvider;
+import org.apache.iceberg.io.OutputFile;
+import org.apache.iceberg.io.PositionOutputStream;
 import org.apache.iceberg.parquet.ParquetUtil;
 import org.apache.iceberg.shaded.org.apache.parquet.ParquetReadOptions;
 import org.apache.iceberg.shaded.org.apache.parquet.conf.PlainParquetConfiguration;
@@ -57,17 +57,58 @@ public class IcebergCommits {
     /** More than processors: a commit of Iceberg's sleeps 10 ms each time that it waits for its own workers. */
     private static final int THREADS = 32;
 
-    /** The local file system, which otherwise starts a program for the mode of each file. */
-    public static class LocalFiles extends RawLocalFileSystem {
-        public void setPermission(Path path, FsPermission permission) {}
+    /** Files of this machine. Hadoop's start a program for the mode of each one, and read settings for each. */
+    public static class LocalFiles implements FileIO {
+        public InputFile newInputFile(String path) {
+            return Files.localInput(plain(path));
+        }
+
+        public OutputFile newOutputFile(String path) {
+            return new LocalOutput(path);
+        }
+
+        public void deleteFile(String path) {
+            Paths.get(plain(path)).toFile().delete();
+        }
     }
 
-    public Configuration configuration() throws Exception {
-        Configuration found = new Configuration();
-        found.setClassLoader(IcebergCommits.class.getClassLoader());
-        found.setClass("fs.file.impl", LocalFiles.class, FileSystem.class);
-        FileSystem.get(URI.create("file:///"), found); // Hadoop keeps it; copies of the configuration know no loader
-        return found;
+    /** A file that metadata name by its address. */
+    public static class LocalOutput implements OutputFile {
+        private final String path;
+
+        LocalOutput(String path) {
+            this.path = path;
+        }
+
+        public PositionOutputStream create() {
+            try {
+                java.nio.file.Files.createDirectories(Paths.get(plain(path)).getParent());
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
+            return Files.localOutput(plain(path)).create();
+        }
+
+        public PositionOutputStream createOrOverwrite() {
+            Paths.get(plain(path)).toFile().delete();
+            return create();
+        }
+
+        public String location() {
+            return path;
+        }
+
+        public InputFile toInputFile() {
+            return Files.localInput(plain(path));
+        }
+    }
+
+    private static String plain(String path) {
+        return path.substring("file://".length());
+    }
+
+    public FileIO localFiles() {
+        return new LocalFiles();
     }
 
     /** Tables after their changes, as `ccpr.lake.iceberg` asks for them, or with their `failure`; nothing but manifests
@@ -99,8 +140,7 @@ public class IcebergCommits {
         List found = new ArrayList();
         for (Iterator each = tables.iterator(); each.hasNext(); ) {
             Change table = (Change) each.next();
-            String content = table.failure == null ? TableMetadataParser.toJson(table.now) : null;
-            found.add(new String[] {content, table.failure});
+            found.add(new String[] {table.failure == null ? table.content : null, table.failure});
         }
         return JSON.writeValueAsString(found);
     }
@@ -129,6 +169,7 @@ public class IcebergCommits {
         private final JsonNode asked;
         public TableMetadata base;
         public TableMetadata now;
+        public String content;
         public String failure;
 
         Change(FileIO io, JsonNode asked) {
@@ -141,6 +182,12 @@ public class IcebergCommits {
         }
 
         public Object call() throws Exception {
+            change();
+            content = TableMetadataParser.toJson(now);
+            return this;
+        }
+
+        private void change() throws Exception {
             if (asked.hasNonNull("metadata")) {
                 now = base = TableMetadataParser.fromJson(text("metadata-location"), text("metadata"));
             }
@@ -150,7 +197,7 @@ public class IcebergCommits {
                     past.add(base.snapshot(((JsonNode) each.next()).asLong()));
                 }
                 now = TableMetadata.buildFrom(base).removeSnapshots(past).build();
-                return this;
+                return;
             }
             Schema schema = SchemaParser.fromJson(asked.get("schema").toString());
             if (base == null) {
@@ -176,7 +223,6 @@ public class IcebergCommits {
                 commit(table.newDelete().deleteFromRowFilter(Expressions.alwaysTrue()));
             }
             commit(changed(table));
-            return this;
         }
 
         private SnapshotUpdate changed(BaseTable table) throws Exception {
@@ -237,7 +283,7 @@ public class IcebergCommits {
                 return ParquetUtil.fileMetrics(io.newInputFile(path), config);
             }
             // The same, without a configuration of Hadoop, which is read anew for each file.
-            LocalInputFile content = new LocalInputFile(Paths.get(path.substring("file://".length())));
+            LocalInputFile content = new LocalInputFile(Paths.get(plain(path)));
             ParquetReadOptions options = ParquetReadOptions.builder(new PlainParquetConfiguration()).build();
             ParquetFileReader reader = ParquetFileReader.open(content, options);
             try {

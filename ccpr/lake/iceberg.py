@@ -10,7 +10,9 @@ decision lake-iceberg.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from ccpr.lake.cleaning import Horizon
@@ -35,6 +37,7 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "3",
 }
 _BASE = "metadata", "metadata-location"
+_WRITERS = 8
 _TYPES = {
     "boolean": "boolean",
     "byte": "int",
@@ -72,7 +75,7 @@ class ChangedTable:
     dropped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IcebergMetadata:
     """The newest metadata of an Iceberg table.
 
@@ -84,8 +87,11 @@ class IcebergMetadata:
 
     location: str
     content: str
-    metadata: Mapping[str, Any]
     source: Any
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        return json.loads(self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,10 @@ class IcebergCatalog(Protocol):
 
     def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         """All at once but those that cannot be changed, which it returns by folder. Raises LakeConflict."""
+        ...
+
+    def unneeded(self, known: IcebergMetadata, names: Iterable[str]) -> Iterable[str]:
+        """Of files in a table's folder for metadata those that a killed commit left, and that nothing names."""
         ...
 
     def drop(self, name: str, folder: str) -> None:
@@ -174,13 +184,20 @@ class IcebergTables:
         """Make the tables show a point, all in one transaction. Returns those that cannot, by folder. Raises
         IcebergFailed, LakeConflict: then the transaction is made or not, and a repetition finds which."""
         failed: dict[str, CcprError] = {}
-        changes = []
+        found, changes = [], []
         for one in tables:
             try:
                 known = self._known(one)
                 if known is not None or not one.dropped:
-                    changes.append(IcebergChange(one, known, self._asked(point, one, known)))
+                    found.append((one, known))
             except (LakeChanged, LakeForeign) as error:
+                failed[one.folder] = error
+        with ThreadPoolExecutor(_WRITERS) as writers:
+            asked = [writers.submit(self._asked, point, one, known) for one, known in found]
+        for (one, known), end in zip(found, asked, strict=True):
+            try:
+                changes.append(IcebergChange(one, known, end.result()))
+            except LakeChanged as error:
                 failed[one.folder] = error
         return failed | self._commit(changes)
 
@@ -292,14 +309,15 @@ class IcebergTables:
             self._sweep(known, table.folder)
 
     def _sweep(self, known: IcebergMetadata, folder: str) -> None:
-        """Delete manifests that no snapshot names: of expired ones, and of commits that were killed."""
+        """Delete manifests that no snapshot names, of expired ones, and what commits left that were killed."""
         with java_errors(f"table in {folder}"):
             self.jvm.read_manifests(self.catalog.files, known.content)
         named = set[str]().union(*(self.jvm.manifests[one["snapshot-id"]] for one in known.metadata["snapshots"]))
         store = self.lake.store.files
         stored = {path.rpartition("/")[2] for path in store.names(f"{folder}/metadata")}
+        gone = {one for one in stored - named if one.endswith(".avro")}.union(self.catalog.unneeded(known, stored))
         self.lake.confirm()
-        for path in sorted(one for one in stored - named if one.endswith(".avro")):
+        for path in sorted(gone):
             store.delete(f"{folder}/metadata/{path}")
 
 

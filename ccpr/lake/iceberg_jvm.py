@@ -78,13 +78,14 @@ class IcebergJvm:
     manifests : names of the manifests of a snapshot, which never change.
     """
 
-    def __init__(self, java: Path, jars: Sequence[Path]) -> None:
-        """Raises ExtraMissing, IcebergFailed."""
+    def __init__(self, java: Path, *, s3: bool) -> None:
+        """Raises ExtraMissing, IcebergJarMissing, IcebergFailed."""
         require("iceberg", *_PACKAGES)
         import pyspark
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
         from py4j.protocol import Py4JError
 
+        jars, self._s3 = find_jars(s3=s3), s3
         spark = Path(pyspark.__file__).parent / "jars"
         (py4j_jar,) = spark.glob("py4j-*.jar")
         try:
@@ -133,7 +134,7 @@ class IcebergJvm:
 
         def opened() -> Any:
             found = self.iceberg.rest.RESTCatalog()
-            found.setConf(self.commits.configuration())
+            found.setConf(self._gateway.jvm.org.apache.hadoop.conf.Configuration())
             found.initialize("ccpr", dict(properties))
             return found
 
@@ -141,10 +142,11 @@ class IcebergJvm:
 
     def files(self, properties: Mapping[str, str]) -> Any:
         """What reads and writes files of this machine, or of a bucket by its `store_properties`."""
+        if not self._s3:
+            return self.commits.localFiles()
 
         def opened() -> Any:
-            name = "org.apache.iceberg.io.ResolvingFileIO"
-            return self.iceberg.CatalogUtil.loadFileIO(name, dict(properties), self.commits.configuration())
+            return self.iceberg.CatalogUtil.loadFileIO("org.apache.iceberg.aws.s3.S3FileIO", dict(properties), None)
 
         return self._kept("files", properties, opened)
 
@@ -200,7 +202,7 @@ def running_jvm(java: Callable[[], Path], *, s3: bool) -> IcebergJvm:
     with _starting:
         found = _running.get(s3)
         if found is None or not found.alive:
-            found = _running[s3] = IcebergJvm(java(), find_jars(s3=s3))
+            found = _running[s3] = IcebergJvm(java(), s3=s3)
         return found
 
 

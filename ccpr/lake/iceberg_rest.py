@@ -1,7 +1,7 @@
 """The Iceberg tables of a lake in a REST catalog that is not this program's, by Iceberg's own client."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ccpr.lake.commit import Lake
@@ -35,13 +35,14 @@ class RestTables:
             return None
         base = found.operations().current()
         content = self.jvm.iceberg.TableMetadataParser.toJson(base)
-        return IcebergMetadata(base.metadataFileLocation() or "", content, json.loads(content), found)
+        return IcebergMetadata(base.metadataFileLocation() or "", content, found)
 
     def commit(self, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
         commits, failed = [], dict[str, CcprError]()
         for one in changes:
             if one.asked is not None and one.known is not None:
-                (staged,) = found = self.jvm.staged(one.known.source.io(), [one.asked])
+                files = one.known.source.io() if self.lake.store.url.startswith("s3:") else self.files
+                (staged,) = found = self.jvm.staged(files, [one.asked])
                 ((content, why),) = self.jvm.contents(found)
                 if content is None:
                     failed[one.table.folder] = unreadable(one.table, why)
@@ -54,6 +55,10 @@ class RestTables:
             if one.table.dropped:
                 self.drop(one.table.name, one.table.folder)
         return failed
+
+    def unneeded(self, known: IcebergMetadata, names: Iterable[str]) -> Iterable[str]:
+        """Its metadata files are that program's."""
+        return ()
 
     def drop(self, name: str, folder: str) -> None:
         for identifier in (self.jvm.identifier(name), self._aside(name, folder)):

@@ -1,6 +1,7 @@
 """A lake's tables as Iceberg tables: readers give the mirror's rows at every point, whatever is killed; the commit of
 another writer stops the table."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from py4j import java_gateway
@@ -24,6 +26,7 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.retention.retention import Retention
+from ccpr.state.table_pointers import TablePointers
 from tests.support.iceberg_published import IcebergPublished, jvm, marks
 from tests.support.lake_engines import Query, spark_reads
 from tests.support.lake_readers import assert_same_rows, truth
@@ -254,8 +257,11 @@ def test_old_snapshots_leave_with_the_points(iceberg: IcebergPublished, points: 
     assert [marks(one)["ccpr.point"] for one in keyed] == [str(points[-1].lsn)]
 
 
-def test_metadata_that_no_snapshot_names_go_and_no_others(tmp_path: Path) -> None:
+def test_metadata_that_nothing_names_go_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    def killed(*_: Any) -> None:
+        raise Killed
 
     with source(tmp_path / "m", "CREATE TABLE shop.t (x INT PRIMARY KEY)") as found:
         all_points = [found.point(f"INSERT INTO shop.t VALUES ({number})") for number in range(12)]
@@ -263,6 +269,14 @@ def test_metadata_that_no_snapshot_names_go_and_no_others(tmp_path: Path) -> Non
         lake.publish(all_points[0])
         metadata = lake.folder / "shop.t" / "metadata"
         (metadata / "killed-m0.avro").write_bytes(b"of a commit that was not made")
+        later = metadata / f"00099-{uuid4()}.metadata.json"
+        later.write_bytes(b"of a commit that may still be made")
+        with monkeypatch.context() as patched:
+            patched.setattr(TablePointers, "move", killed)
+            with pytest.raises(Killed):
+                lake.publish(all_points[1])
+        left = set(metadata.glob("00001-*.metadata.json"))
+        assert len(left) == 1
         lake.publish(all_points[-1], all_points[-1].at.physical + 3 * 3600 * 10**9)
         lake.assert_pinned(*all_points[-2:])
         ((_, snapshots),) = lake.snapshots().items()
@@ -273,6 +287,11 @@ def test_metadata_that_no_snapshot_names_go_and_no_others(tmp_path: Path) -> Non
         assert {path.rpartition("/")[2] for path in named} <= stored
         assert "killed-m0.avro" not in stored
         assert len(stored) < 30  # of 36
+        assert not any(path.exists() for path in left)
+        ((_, location),) = lake.snapshots()
+        logged = json.loads(Path(location.removeprefix("file://")).read_text())["metadata-log"]
+        named = {location, *(one["metadata-file"] for one in logged)}
+        assert set(metadata.glob("*.json")) == {Path(one.removeprefix("file://")) for one in named} | {later}
 
 
 @pytest.mark.parametrize("rest", [False, True], ids=["own", "rest"])
