@@ -22,11 +22,11 @@ import pyarrow as pa
 
 sys.path[0] = __file__.rpartition("/")[0] + "/.."
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
 from ccpr.matrixone.client.object_answers import object_list
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import table_ids
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.stats import STATS_SIZE

@@ -33,7 +33,7 @@ import pymysql
 from benchmarks.shared.counted_files import count_files, peak_mb
 from benchmarks.shared.listed_objects import serve
 from benchmarks.shared.simulated import serving
-from ccpr.cli.iterations import start_arrow
+from ccpr.cli.output import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.limits import WatchedReader
 from ccpr.matrixone.client.object_answers import object_list

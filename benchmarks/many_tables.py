@@ -31,7 +31,7 @@ if "--iterate" in sys.argv:
     collect_late()  # as the command line does, before it imports anything
 
 from benchmarks.shared.counted_files import count_files, peak_mb
-from ccpr.cli.iterations import start_arrow
+from ccpr.cli.output import start_arrow
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.service.workspace import Workspace

@@ -31,10 +31,10 @@ import dagster as dg
 import sqlalchemy as sa
 from dagster._core.test_utils import create_run_for_test
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.service.workspace import CATALOG_VARIABLE, HOME_VARIABLE, Workspace
 from ccpr.state.context import Context
 from ccpr.state.settings import Settings

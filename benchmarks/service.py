@@ -31,8 +31,7 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.shared.simulated import connect, upstream, wait_until_equal
-from ccpr.serve.descriptors import Descriptors, raise_limit
-from ccpr.serve.listening import Listener
+from ccpr.serve.listening import Descriptors, Listener, raise_limit
 from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings

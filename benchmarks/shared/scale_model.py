@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from benchmarks.shared.curves import Curve
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.serve.schedule import Schedule
 from ccpr.state.context import Context
 from ccpr.state.log_rows import LogRow

@@ -9,8 +9,7 @@ import pyarrow as pa
 from ccpr.base.errors import require
 from ccpr.mirror.errors import BadOption
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.table_read import TableRead, first_rows, with_json
-from ccpr.mirror.visible_rows import count_rows
+from ccpr.mirror.table_read import TableRead, count_rows, first_rows, with_json
 
 if TYPE_CHECKING:
     import duckdb

@@ -1,12 +1,49 @@
-"""A defect as an error, and a missing extra: what needs a package that only some need asks here before it imports it
-(`pyproject.toml`, docs/dependencies.md). The other errors are in the errors.py of the lowest room that raises or
-catches them."""
+"""An error as a value, a defect as an error, and a missing extra: what needs a package that only some need asks here
+before it imports it (`pyproject.toml`, docs/dependencies.md). The other errors are in the errors.py of the lowest room
+that raises or catches them."""
 
+import json
 import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from typing import Self
+from typing import Any, Self
 
-from ccpr.matrixone.errors import Terminal, Transient
+from ccpr.matrixone.errors import CcprError, Terminal, Transient
+from ccpr.matrixone.schema import text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Code, message, subject and remedy of a `CcprError` that is stored instead of raised (docs/requirements.md B4)."""
+
+    code: str
+    message: str
+    subject: str
+    remedy: str
+
+    @classmethod
+    def of(cls, error: CcprError) -> "Failure":
+        return cls(error.code, error.message, error.subject, error.remedy)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Failure":
+        """Raises ValueError, KeyError or TypeError for what is not the JSON of a failure."""
+        return cls(*(text_of(value[key]) for key in ("code", "message", "subject", "remedy")))
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message} [{self.subject}] {self.remedy}"
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Failure":
+        """Raises ValueError for what `to_text` would not have written."""
+        try:
+            return cls.from_json(json.loads(text))
+        except (KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"not a stored failure: {text[:80]!r}") from error
 
 
 class UnexpectedError(Transient):

@@ -1,14 +1,19 @@
 """What a service does again and again, for as long as it runs: it survives whatever one item of its work raises, counts
 it, and shows it (decision loops-survive-an-item).
 
-`unexpected` is the one place that catches every exception, so that no loop has to.
+`unexpected` is the one place that catches every exception, so that no loop has to. `Ending` tells it to end.
 """
 
 import logging
+import os
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+from typing import Self
 
 from ccpr.base.errors import UnexpectedError
 from ccpr.matrixone.errors import CcprError
@@ -141,3 +146,53 @@ class Loop(Guard):
         finally:
             if not self.ending.is_set():
                 _log.critical("the thread %s has ended without being asked to: restart the service", self.name)
+
+
+class Ending:
+    """Whether the program is to end. A context manager, of the main thread: within the block these signals say so, and
+    a second one ends the process at once.
+
+    The kernel may hand a signal to any thread, and does so to one that is just starting another. Python runs the
+    handler in the main thread, when that executes: while it waits for a lock, as in `threading.Event.wait`, it does
+    not. And a handler that sets the event for which the main thread waits may wait for the event's own lock for ever.
+    So the main thread waits for a byte, which Python writes at each signal, whichever thread has it.
+
+    Attributes
+    ----------
+    event : for the other threads, which may wait for it.
+    """
+
+    def __init__(self, *signals: int) -> None:
+        self.event = threading.Event()
+        self._signals, self._signaled = signals, False
+        self._read, self._written = socket.socketpair()
+        self._written.setblocking(False)
+        self._after = ExitStack()
+
+    def __enter__(self) -> Self:
+        for part in (self._read, self._written):
+            self._after.callback(part.close)
+        self._after.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(self._written.fileno()))
+        for number in self._signals:
+            self._after.callback(signal.signal, number, signal.signal(number, self._signal))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._after.close()
+
+    def set(self) -> None:
+        """From any thread, but from no handler of a signal."""
+        self.event.set()
+        with suppress(OSError):  # it has ended, or there are bytes enough
+            self._written.send(b"x")
+
+    def wait(self) -> None:
+        """In the main thread, until the program is to end."""
+        while not (self._signaled or self.event.is_set()):
+            self._read.recv(1)
+        self.event.set()
+
+    def _signal(self, number: int, _: FrameType | None) -> None:
+        if self._signaled:
+            os._exit(128 + number)
+        self._signaled = True

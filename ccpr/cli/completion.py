@@ -49,12 +49,6 @@ def held_points(ctx: Any, incomplete: str) -> list[str]:
     return _found(incomplete, lambda workspace: _held(workspace, ctx))
 
 
-def codes(incomplete: str) -> list[str]:
-    from ccpr.cli.error_catalogue import catalogue
-
-    return sorted(code for code in catalogue() if code.startswith(incomplete.upper()))
-
-
 def _typed(ctx: Any) -> str:
     """The subscription that stands in the line; empty if none does yet. While the value of an option is missing, what
     stands in the line is not read."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.wording import first_names, seconds_text, size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import MORE, AsJson, At, Name, Yes

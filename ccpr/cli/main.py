@@ -56,7 +56,7 @@ class Commands(LazyGroup):
         "key": Deferred("key_command:key", _OPERATE, "Keys of encrypted mirrors: make one, show their numbers."),
         "sql": Deferred("sql_command:sql", _OPERATE, "Do the same by SQL: CREATE SUBSCRIPTION, SHOW SUBSCRIPTIONS …"),
         "follower": Deferred("follower_command:follower", _FOLLOW, "Databases of other MatrixOnes; promote one."),
-        "relay": Deferred("relay_command:relay", _FOLLOW, "Serve mirrors to other clusters; their snapshots."),
+        "relay": Deferred("serve_command:relay", _FOLLOW, "Serve mirrors to other clusters; their snapshots."),
         "login": Deferred("login_command:login", _FOLLOW, "Who may log in at the relay, and as a MySQL client."),
         "explain": Deferred("explain_command:explain", _DEVELOP, "Explain what an error's code means, and what to do."),
         "emulator": Deferred("emulator", _DEVELOP, "Serve an upstream to try things on."),

@@ -1,5 +1,5 @@
-"""What commands print: tables and text for people, one JSON document for scripts, typed errors with their exit
-codes, the log."""
+"""What commands open: the workspace, an iteration. What they print: tables and text for people, one JSON document for
+scripts, typed errors with their exit codes, the log."""
 
 import json
 import logging
@@ -31,6 +31,8 @@ from ccpr.targets.errors import BadTargetUri
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ccpr.pipeline.iteration import Iteration
+    from ccpr.pipeline.options import IterationOptions
     from ccpr.service.workspace import Workspace
 
 WIDTH = None if sys.stdout.isatty() else 240  # a pipe has no width, and its lines should not be folded
@@ -271,3 +273,40 @@ def log_handler() -> logging.Handler:
     handler = _LogHandler()
     handler.setFormatter(_Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%F %T"))
     return handler
+
+
+@contextmanager
+def open_iteration(
+    workspace: "Workspace", name: str, options: "IterationOptions | None" = None
+) -> "Iterator[Iteration]":
+    """As `Workspace.iteration`."""
+    start_arrow()
+    with workspace.iteration(name, options) as iteration:
+        yield iteration
+
+
+class _NoPandas:
+    """For the import system: there is no pandas."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def start_arrow() -> None:
+    """Import Arrow and have it do without pandas. The first array of a list makes it import pandas (0.4 s), only to
+    know one of its values when it sees it.
+
+    It is asked once. Later it imports pandas where it makes or reads a data frame, and `import pandas` works as ever.
+    But it would not know pandas' NA among Python values, so this is for a program of ours and not for a library.
+    """
+    import pyarrow as pa
+
+    if "pandas" in sys.modules:
+        return
+    absent = _NoPandas()
+    sys.meta_path.insert(0, absent)  # type: ignore[arg-type]
+    try:
+        pa.array([None])
+    finally:
+        sys.meta_path.remove(absent)  # type: ignore[arg-type]

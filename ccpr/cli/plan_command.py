@@ -9,8 +9,7 @@ import typer
 from ccpr.base.wording import first_names, size_text
 from ccpr.cli import target_output
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import counted, opened, out, show_json, show_table
+from ccpr.cli.output import counted, open_iteration, opened, out, show_json, show_table
 from ccpr.cli.shown_times import clock_text
 
 if TYPE_CHECKING:

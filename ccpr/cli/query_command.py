@@ -12,8 +12,7 @@ import typer
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, At, Name
 from ccpr.cli.interrupts import interrupts_end_nothing
-from ccpr.cli.iterations import start_arrow
-from ccpr.cli.output import answer, counted, err, opened, out, show_error, show_json, show_table
+from ccpr.cli.output import answer, counted, err, opened, out, show_error, show_json, show_table, start_arrow
 from ccpr.cli.row_files import check_extension, write_rows
 from ccpr.cli.shown_times import at_option
 from ccpr.cli.table_names import table_of

@@ -16,8 +16,7 @@ from ccpr.cli.arguments import AsJson, Name, Yes
 from ccpr.cli.asking import confirm
 from ccpr.cli.defects import NotConfirmed
 from ccpr.cli.interrupts import BEHIND, NOT_CONFIRMED
-from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import counted, handle_errors, opened, out, show_json
+from ccpr.cli.output import counted, handle_errors, open_iteration, opened, out, show_json
 from ccpr.cli.plan_command import plan_json, show_plan
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.shown_times import clock_text

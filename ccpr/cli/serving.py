@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from ccpr.base.ending import Ending
 from ccpr.base.errors import require
 from ccpr.base.http_server import Page
-from ccpr.base.loops import Guard
+from ccpr.base.loops import Ending, Guard
 from ccpr.cli.output import json_text
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter

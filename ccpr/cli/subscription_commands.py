@@ -8,8 +8,7 @@ import typer
 
 from ccpr.cli.arguments import MORE, Account, AsJson, Database, Name, PasswordFile, Scope, Values, Yes, takes_settings
 from ccpr.cli.asking import confirm, read_login
-from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import answer, counted, err, handle_errors, opened, out, show_json, show_table
+from ccpr.cli.output import answer, counted, err, handle_errors, open_iteration, opened, out, show_json, show_table
 from ccpr.state.settings import SENSOR_SECONDS, SETTINGS, Settings
 from ccpr.state.states import State
 

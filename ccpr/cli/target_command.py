@@ -12,8 +12,7 @@ from ccpr.base.wording import size_text
 from ccpr.cli import completion
 from ccpr.cli.arguments import AsJson, Name, PasswordFile, Values, Yes, takes_settings
 from ccpr.cli.asking import confirm, read_target_login
-from ccpr.cli.iterations import open_iteration
-from ccpr.cli.output import answer, opened, out, show_json, show_table
+from ccpr.cli.output import answer, open_iteration, opened, out, show_json, show_table
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.target_output import TargetKind, kind_of, kind_word, outcome_json, place_of, show_outcome, target_json
 from ccpr.state.settings import TARGET_SETTINGS, TargetSettings

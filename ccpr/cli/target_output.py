@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import typer
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.progress import size_text
 from ccpr.cli.interrupts import BEHIND
 from ccpr.cli.output import counted, err, out

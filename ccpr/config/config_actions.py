@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.config.wanted import WantedFollower
 from ccpr.matrixone.errors import CcprError
 from ccpr.service.drop import Dropped

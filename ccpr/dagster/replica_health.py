@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from ccpr.base.errors import UnexpectedError
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure, UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.base.wording import first_names
 from ccpr.dagster import metadata

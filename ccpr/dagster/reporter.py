@@ -14,7 +14,7 @@ from functools import partial
 
 import dagster as dg
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import Loop
 from ccpr.dagster import events
 from ccpr.dagster.followers import follower_events

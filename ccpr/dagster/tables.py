@@ -24,7 +24,7 @@ from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import TableRef
-from ccpr.mirror.visible_rows import count_visible
+from ccpr.mirror.table_read import count_visible
 from ccpr.schema.table_changes import diff_catalogs
 from ccpr.service.workspace import Workspace
 from ccpr.state.history import PointHistory

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import unexpected
 from ccpr.lake.cleaning import Horizon, clean, is_checkpoint_due, oldest_removal
 from ccpr.lake.commit import Lake, PointToPublish, TablePlace

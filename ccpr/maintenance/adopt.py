@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from ccpr.base.clock import wall_clock
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.second_copy import forget_later
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import Table
-from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept_points import KeptPoints
-from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
+from ccpr.mirror.layout import LEDGER_SCHEMA, Head, Identity, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point, TableRef

@@ -23,8 +23,7 @@ from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
-from ccpr.mirror.head import Head, Identity
-from ccpr.mirror.layout import FOLDERS, HEAD, copy_path, lsn_of_point, object_path
+from ccpr.mirror.layout import FOLDERS, HEAD, Head, Identity, copy_path, lsn_of_point, object_path
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile, PointFiles
 from ccpr.mirror.points import Point, TableRef, instant_text

@@ -23,13 +23,13 @@ from ccpr.maintenance.state_document import FORMAT, NOT_EXPORTED, VERSION, Subsc
 from ccpr.matrixone.client.endpoint import format_uri, parse_uri
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind, Table
-from ccpr.mirror.head import Identity
 from ccpr.mirror.kept_points import HOLD_NAME
 from ccpr.mirror.layout import (
     DIGEST,
     KEPT,
     MANIFEST,
     POINT,
+    Identity,
     lsn_of_point,
     object_path,
     revision_of_kept,

@@ -24,8 +24,7 @@ from ccpr.mirror.encryption import HEADER_BYTES, MAGIC, MAGIC_1, Binding, FileCi
 from ccpr.mirror.encryption_keys import Keyring, with_key
 from ccpr.mirror.errors import MirrorDamaged, MirrorNotEncrypted, StoreConflict
 from ccpr.mirror.layout import ENCRYPTED, ENCRYPTED_1, HEAD, IDENTITY
-from ccpr.mirror.ranged import BlockCache
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, Unhashed, check_same, summed
+from ccpr.mirror.store import BlockCache, Chunk, Hashing, PutEnd, Store, StoredFile, Unhashed, check_same, summed
 
 _JSON = (HEAD, IDENTITY)
 _FORMATS = {ENCRYPTED: MAGIC, ENCRYPTED_1: MAGIC_1}

@@ -40,12 +40,13 @@ from ccpr.matrixone.schema import Column, Table
 from ccpr.mirror.errors import HoldMissing, MirrorDamaged, PointGone, PointNotReached, TableMissingInMirror
 from ccpr.mirror.files import MirrorFiles, arrow_file, json_bytes
 from ccpr.mirror.filters import ColumnCondition, Filter, conditions, mask_of
-from ccpr.mirror.head import Head, Identity
 from ccpr.mirror.kept_points import KeptPoints
 from ccpr.mirror.layout import (
     HEAD,
     IDENTITY,
     SUMS_SCHEMA,
+    Head,
+    Identity,
     definitions_path,
     digest_in,
     digest_of,

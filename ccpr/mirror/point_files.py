@@ -15,9 +15,8 @@ from typing import Any
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.files import MirrorFiles
-from ccpr.mirror.head import Head
 from ccpr.mirror.kept_points import KeptPoint, KeptPoints
-from ccpr.mirror.layout import COMPLETE_EVERY, lsn_of_point, point_path
+from ccpr.mirror.layout import COMPLETE_EVERY, Head, lsn_of_point, point_path
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 
 

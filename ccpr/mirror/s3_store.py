@@ -21,8 +21,7 @@ from pyarrow import fs
 from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
 from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
-from ccpr.mirror.ranged import BlockCache, ranged
-from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same
+from ccpr.mirror.store import BlockCache, Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, ranged
 
 _REFUSED_REMEDY = (
     "Check the address and region, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the instance's role) "

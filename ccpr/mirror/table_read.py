@@ -1,5 +1,6 @@
 """A read of a table as a value: which table at which point, which columns, which filters. It can be shared out to tasks
-and pickled; rows come from `Mirror.rows`. Needs no Spark.
+and pickled; rows come from `Mirror.rows`. And how many rows a reader would see, from as few columns as possible. Needs
+no Spark.
 
 Source: docs/architecture.md; decisions idle-means-no-row, filters-leave-out-blocks.
 """
@@ -8,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,16 @@ import pyarrow.compute as pc
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import JSON, arrow_schema, check_readable
+from ccpr.matrixone.objects.visibility import visible_blocks
 from ccpr.matrixone.schema import DEFAULT_READING, Column, InvalidText, Reading, ZeroDates
 from ccpr.mirror.as_asked import as_asked, read_schema
 from ccpr.mirror.errors import BadOption
-from ccpr.mirror.filters import Filter, FilterTuple, conditions, parse_filters
+from ccpr.mirror.filters import Filter, FilterTuple, conditions, mask_of, parse_filters
 from ccpr.mirror.manifests import Manifest
-from ccpr.mirror.mirror import Mirror, choose_columns
+from ccpr.mirror.mirror import Mirror, choose_columns, files_of
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.points import Point, TableRef, parse_at
+from ccpr.mirror.pruning import prune
 
 # Of object files, three to five times that in Arrow: some 0.1 s to decode, twice that to hand over to Spark.
 TASK_BYTES = 16 << 20
@@ -203,3 +207,46 @@ def row_groups(
             held, rows, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held, schema)
+
+
+MOST_OBJECTS = 1_000
+MOST_ROWS_READ = 5_000_000  # row ids and commit times; some tens of MB
+
+
+def count_rows(
+    mirror: Mirror, manifest: Manifest, at: Timestamp, filters: Sequence[Filter] = (), *, limit: int | None = None
+) -> int:
+    """The number of rows that `Mirror.rows` gives at that time with these filters, or `limit` if it is less.
+
+    Raises BadFilter, MirrorDamaged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, StoreFailed. Values of a column
+    without a filter are not looked at, so what is wrong with them is no error.
+    """
+    tests, pruning = conditions(filters, manifest.table), prune(filters, manifest.table.columns)
+    count = 0
+    with files_of(manifest.table.qualified_name):
+        objects = mirror.objects_for(manifest, filters)
+        for visible in visible_blocks(objects, mirror.open_object, at, choose=pruning.blocks):
+            if limit is not None and count >= limit:
+                return limit
+            if pruning.covers(visible.file, visible.blocks[0]):
+                count += visible.count
+            else:
+                count += mask_of(tests, cache(visible.column)).true_count
+    return count if limit is None else min(count, limit)
+
+
+def count_visible(
+    mirror: Mirror,
+    manifest: Manifest,
+    at: Timestamp,
+    *,
+    most_objects: int = MOST_OBJECTS,
+    most_rows_read: int = MOST_ROWS_READ,
+) -> int | None:
+    """As `count_rows`. None if more objects, or more row ids and commit times, would have to be read for it."""
+    if manifest.objects.num_rows > most_objects:
+        return None
+    objects = [listed for listed in manifest.listed_objects() if listed.takes_part(at)]
+    if sum(listed.stats.rows for listed in objects if listed.tombstone or listed.stats.appendable) > most_rows_read:
+        return None
+    return count_rows(mirror, manifest, at)

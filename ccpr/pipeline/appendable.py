@@ -12,8 +12,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.errors import StatementFailed, UpstreamError
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import table_ids
 from ccpr.matrixone.errors import Transient
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pyarrow.compute as pc
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.errors import ObjectDamaged
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.database_definitions import SEQUENCE, VIEW
 from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.points import TableRef

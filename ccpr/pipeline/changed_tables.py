@@ -16,7 +16,7 @@ from ccpr.matrixone.schema import Kind
 from ccpr.mirror.delta.delta import TableAt, differ
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.row_sums import RowSum
-from ccpr.mirror.visible_rows import count_visible
+from ccpr.mirror.table_read import count_visible
 from ccpr.state.point_rows import TablePoint
 
 _MOST_OBJECTS, _OF_A_TABLE, _MOST_ROWS = 32, 16, 100_000  # some hundredths of a second in all

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from ccpr.base.clock import Clock, utc_now, wall_clock
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Table

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import ObjectGone, ObjectSizeMismatch
 from ccpr.matrixone.client.malloc import keep_large_blocks

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import (
     TableCatalog,
     joined_catalogs,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ccpr.base.carrying import Carry, carry_here
 from ccpr.base.clock import Clock, wall_clock
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.committing import IterationOutcome, Last, PointCommitter

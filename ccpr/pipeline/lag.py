@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ccpr.base.clock import Clock, steady_clock, wall_clock
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.state.context import Context
 
 SHOWN_SKEW_SECONDS = 1.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.errors import DatabaseMissing, HistoryUnreadable
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_rows import RANGE_ROWS
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.errors import MirrorDamaged

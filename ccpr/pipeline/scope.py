@@ -5,9 +5,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.errors import PartitionedTable
 from ccpr.matrixone.client.publication_offers import Offer, not_covered, read_offer
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import TableCatalog, index_rows, index_tables, read_catalog
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.schema import Kind, Table

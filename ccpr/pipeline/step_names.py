@@ -3,7 +3,7 @@ the stages in which they are taken."""
 
 from enum import Enum, IntEnum
 
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.mirror.store import Store
 
 LISTED = "removed.arrow"  # the last file that step 2 leaves

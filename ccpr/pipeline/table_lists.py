@@ -14,10 +14,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client import upstream_snapshots, upstream_sql
 from ccpr.matrixone.client.errors import ConnectionLost, DatabaseMissing, SnapshotGone, TableMissing
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.upstream_session import integer
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import INDEX_TABLE_PREFIX, Kind, Table

@@ -4,9 +4,9 @@ each name is recorded before its snapshot is made (decision snapshot-names-first
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import ConnectionLost, SnapshotGone
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.memory import Memory

@@ -3,7 +3,7 @@ cluster would drop them (decision drops-held)."""
 
 from collections.abc import Iterable
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.wording import first_names
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.errors import PointNotReached

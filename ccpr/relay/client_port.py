@@ -16,7 +16,7 @@ from ccpr.matrixone.server.connection import Engine
 from ccpr.matrixone.server.server import Server
 from ccpr.matrixone.server.wrong_passwords import Guesses
 from ccpr.relay.errors import RelayListen, RelayTls
-from ccpr.serve.descriptors import for_strangers
+from ccpr.serve.listening import for_strangers
 from ccpr.service.running import PortMark
 
 STALLED_SECONDS = 900.0  # a MatrixOne closes its connections after three minutes

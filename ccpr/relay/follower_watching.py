@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import Loop, unexpected
 from ccpr.matrixone.client.retry import NO_RETRY, doubled
 from ccpr.matrixone.errors import CcprError

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ccpr.base.clock import Clock, utc_now
 from ccpr.base.newest import Newest
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind

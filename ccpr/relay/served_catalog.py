@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
-from ccpr.matrixone.client.column_types import default_cell, encode_type
+from ccpr.matrixone.client.catalog_cells import default_cell, encode_type
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.server.answers import BIGINT, VARCHAR, Cell

@@ -12,7 +12,7 @@ from ccpr.base.http_server import HttpServer
 from ccpr.catalog.login_tokens import LoginTokens
 from ccpr.catalog.rest_routes import RestRoutes
 from ccpr.catalog.warehouses import Warehouses
-from ccpr.serve.descriptors import for_strangers
+from ccpr.serve.listening import for_strangers
 from ccpr.serve.metrics import metrics_of_port
 from ccpr.service.errors import ServiceNotServed
 from ccpr.service.running import CATALOGS, PortMark

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ccpr.base.clock import Clock
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.http_server import Page
 from ccpr.base.loops import Guard, Loop
 from ccpr.lake.lake_sync import LakeResult
@@ -22,8 +22,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord
 from ccpr.pipeline.lag import LagMeter
-from ccpr.serve.descriptors import Descriptors
-from ccpr.serve.listening import Listener
+from ccpr.serve.listening import Descriptors, Listener
 from ccpr.serve.replicator import HEALTHY_SECONDS, Replicator
 from ccpr.service.status import next_attempt
 from ccpr.service.target_sync import TargetOutcome

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from ccpr.base.clock import Clock, utc_now, wall_clock
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import Loop
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.iteration import IterationRecord

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from ccpr.base.errors import UnexpectedError
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure, UnexpectedError
 from ccpr.base.loops import Loop, unexpected
 from ccpr.base.progress import Progress
 from ccpr.matrixone.client.malloc import return_free_memory, stay_small

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ccpr.base.clock import Clock
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import unexpected
 from ccpr.maintenance.adopt import Adopted, adopt
 from ccpr.maintenance.claims import Worker, claimed

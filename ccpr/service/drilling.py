@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.file_modes import make_folder
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress

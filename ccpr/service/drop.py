@@ -18,8 +18,7 @@ from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import KeyUnusable, KeyWrong, StoreFailed
-from ccpr.mirror.head import Identity
-from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY
+from ccpr.mirror.layout import FOLDERS, HEAD, IDENTITY, Identity
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.store import Store
 from ccpr.pipeline.options import Timeouts

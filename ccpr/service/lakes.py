@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ccpr.base.carrying import Carry, carry_here
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.catalog.own_tables import OwnTables
 from ccpr.catalog.warehouses import Warehouses

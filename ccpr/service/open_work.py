@@ -6,7 +6,7 @@ from itertools import islice, takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Kind
 from ccpr.mirror.layout import object_path

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.progress import Progress
 from ccpr.matrixone.ddl.definition import CreateTable, ForeignKey, IndexKind, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of

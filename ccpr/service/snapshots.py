@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 
 from ccpr.matrixone.client import upstream_snapshots as upstream
-from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import NotPermitted, SnapshotGone
+from ccpr.matrixone.client.snapshot_ref import is_of_account, marker_of
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.service.errors import SnapshotsHidden
 from ccpr.service.workspace import Workspace

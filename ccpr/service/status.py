@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ccpr.base.errors import UnexpectedError
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure, UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.errors import CcprError, Terminal

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ccpr.base.carrying import Carry, Work, WorkKind
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import unexpected
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import CcprError

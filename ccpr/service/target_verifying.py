@@ -4,7 +4,7 @@ look current until the next change (decision registry-tells-what-lacks)."""
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.service.workspace import Workspace

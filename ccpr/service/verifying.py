@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.lake.errors import LakeTableUnknown
 from ccpr.maintenance.claims import claimed
 from ccpr.maintenance.copy_check import CopyVerifier

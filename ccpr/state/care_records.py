@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.database import batches, repeatable, transaction, understood
 from ccpr.state.records import FAILURE, Records, RowForm, texts_field

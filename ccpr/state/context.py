@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.account_snapshots import account_snapshot, list_snapshot
 from ccpr.matrixone.client.capabilities import Capabilities
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef, account_snapshot, list_snapshot
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.points import TableRef
 from ccpr.state.errors import BAD_ROW_REMEDY, StateUnreadable

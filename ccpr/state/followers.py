@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.schema import integer_of
 from ccpr.state.database import fetch, reading, repeatable, transaction

@@ -25,7 +25,7 @@ from ccpr.state.records import Records, RowForm, converted
 from ccpr.state.tables import figures, kept, kept_points, mo_ccpr_log, point_definitions, points, table_points
 
 if TYPE_CHECKING:  # they import Arrow, which who asks for a status does not need
-    from ccpr.mirror.head import Head
+    from ccpr.mirror.layout import Head
     from ccpr.mirror.point_files import PointFile
 
 _TASK, _LSN = sa.bindparam("task"), sa.bindparam("of")
@@ -94,7 +94,7 @@ class PointHistory(Records):
 
     def head(self) -> "Head":
         """The committed state. Read by one statement, so that it is of one moment."""
-        from ccpr.mirror.head import Head
+        from ccpr.mirror.layout import Head
 
         found = self._rows(_HEAD)
         if not found:

@@ -20,7 +20,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.wording import meant
 from ccpr.matrixone.schema import integer_of
 from ccpr.state.database import batches, fetch, reading, repeatable
@@ -63,7 +63,7 @@ class LogRow:
     error_message : see `CcprLog.fail`; None if the last iteration did not fail.
     fence : raised by each claim, pause, drop and change of the upstream.
     lease_expires_at : milliseconds since 1970, 0 = free.
-    epoch : that of the mirror's identity, see `ccpr.mirror.head.Identity`; None until there is one.
+    epoch : that of the mirror's identity, see `ccpr.mirror.layout.Identity`; None until there is one.
     mirror_url : where the mirror was last written; with the name of the machine where it is a folder.
     """
 

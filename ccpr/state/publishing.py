@@ -15,8 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ccpr.mirror.errors import MirrorDamaged, StoreConflict
-from ccpr.mirror.head import Head, Identity
-from ccpr.mirror.layout import HEAD, IDENTITY, lsn_of_point
+from ccpr.mirror.layout import HEAD, IDENTITY, Head, Identity, lsn_of_point
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile
 from ccpr.mirror.points import Point

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.schema import Table
 from ccpr.mirror.points import LaggingTable
 from ccpr.state.database import fetch

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.database import UNREADABLE, fetch, reading, repeatable, transaction, unreadable
 from ccpr.state.tables import UtcTime

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.schema.choices import Dialect

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.progress import SILENT, Progress
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading

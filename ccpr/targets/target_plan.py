@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.ddl.definition import CreateTable, format_create_table
 from ccpr.matrixone.ddl.parser import create_table_of, parse_create_table
 from ccpr.matrixone.schema import Kind, Table

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ccpr.cli.error_catalogue import markdown
+from ccpr.cli.explain_command import markdown
 from ccpr.config.model import schema_text
 from scripts.reference import commands, configuration, configuration_file, types
 

@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from ccpr.base.ending import Ending
+from ccpr.base.loops import Ending
 
 pytestmark = pytest.mark.integration
 
 # A thread of its own takes the signal while the main thread waits.
 TAKEN_BY_ANOTHER = """
 import signal, threading, time
-from ccpr.base.ending import Ending
+from ccpr.base.loops import Ending
 
 def take():
     time.sleep(0.2)  # the main thread waits by then, or will: both must end
@@ -29,7 +29,7 @@ with Ending(signal.SIGTERM) as ending:
 # Signals at every moment of a wait: a handler that sets a `threading.Event` waits for ever, in each run.
 AT_EVERY_MOMENT = """
 import signal, time
-from ccpr.base.ending import Ending
+from ccpr.base.loops import Ending
 
 end, number = time.monotonic() + 3, 0
 while time.monotonic() < end:
@@ -41,7 +41,7 @@ while time.monotonic() < end:
 
 TWICE = """
 import signal, time
-from ccpr.base.ending import Ending
+from ccpr.base.loops import Ending
 
 with Ending(signal.SIGTERM):
     signal.raise_signal(signal.SIGTERM)

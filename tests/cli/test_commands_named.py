@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from ccpr.cli.error_catalogue import PACKAGE
+from ccpr.cli.explain_command import PACKAGE
 from ccpr.cli.former import NOW
 from ccpr.cli.main import app
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ccpr.cli.error_catalogue import OTHERS, PACKAGE, WAYS, areas, catalogue, error_classes, markdown
+from ccpr.cli.explain_command import OTHERS, PACKAGE, WAYS, areas, catalogue, error_classes, markdown
 from ccpr.cli.main import app
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.matrixone.client.retry import RULES

@@ -118,7 +118,7 @@ def test_commands_about_an_idle_subscription_import_only_what_they_use(
 
 def test_a_program_that_started_arrow_without_pandas_can_use_both() -> None:
     code = (
-        "import sys\nfrom ccpr.cli.iterations import start_arrow\nstart_arrow()\n"
+        "import sys\nfrom ccpr.cli.output import start_arrow\nstart_arrow()\n"
         "import pyarrow as pa\nrows = pa.table({'a': [1, None], 'b': ['x', None]})\n"
         "assert 'pandas' not in sys.modules\n"
         "frame = rows.to_pandas()\nimport pandas\nassert frame['b'].isna().tolist() == [False, True]\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.ending import Ending
+from ccpr.base.loops import Ending
 from ccpr.cli.serving import ServeOptions, Serving
 from ccpr.relay.client_port import Listen
 from ccpr.service.workspace import Workspace

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ccpr.cli.error_catalogue import catalogue
+from ccpr.cli.explain_command import catalogue
 from ccpr.dagster import documentation, metadata
 from ccpr.dagster.followers import follower_asset
 from ccpr.dagster.health_assets import health_asset

@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.dagster.events import APPLIED_TABLES, TARGET_DATABASES
 from ccpr.dagster.failed_runs import RECORDED
 from ccpr.dagster.metadata import HEALTH_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.dagster import metadata
 from ccpr.dagster.followers import follower_events, follower_health
 from ccpr.dagster.replication import Replication

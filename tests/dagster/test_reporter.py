@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.dagster import metadata
 from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.failed_runs import RECORDED

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.cli.error_catalogue import PACKAGE, catalogue
+from ccpr.cli.explain_command import PACKAGE, catalogue
 from ccpr.cli.main import Commands
 from ccpr.config.sql.subscription_statements import LAKE_SETTINGS
 from ccpr.mirror.layout import LEDGER_SCHEMA, MANIFEST_SCHEMA

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ccpr.mirror.head import Head
+from ccpr.mirror.layout import Head
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.driver import drive, take
 from ccpr.pipeline.iteration import Iteration

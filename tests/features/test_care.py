@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import ccpr
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.cli.main import app
 from ccpr.maintenance.scrubbing import is_waiting, next_share
 from ccpr.serve.caretaking import Caretaker, is_due

@@ -24,8 +24,7 @@ from ccpr.mirror.layout import object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
-from ccpr.mirror.table_read import plan_read
-from ccpr.mirror.visible_rows import count_rows
+from ccpr.mirror.table_read import count_rows, plan_read
 from ccpr.pipeline.spark.read import read_share
 from ccpr.relay.served_content import ServedContent
 from ccpr.serve.caretaking import Caretaker

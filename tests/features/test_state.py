@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.maintenance.state_document import owner_columns
 from ccpr.pipeline.driver import drive
 from ccpr.pipeline.step_names import Stage

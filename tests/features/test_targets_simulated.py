@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 import typer.testing
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.base.progress import Progress
 from ccpr.cli.main import app
 from ccpr.matrixone.objects.invalid_text import escaped

@@ -13,10 +13,10 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.retry import Retry
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.maintenance.errors import BadStateFile, StateFileNewer
 from ccpr.maintenance.state_document import owner_columns
 from ccpr.maintenance.state_file import LARGEST_BYTES, export_state, import_state, read_state
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.state.context import Context

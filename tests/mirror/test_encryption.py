@@ -28,8 +28,7 @@ from ccpr.mirror.encryption import (
 )
 from ccpr.mirror.encryption_keys import COMMAND_VARIABLE, KEY_BYTES, Key, Keyring, keyring, new_key, parse_keys
 from ccpr.mirror.errors import KeyUnusable, KeyWrong, MirrorDamaged, MirrorEncrypted, MirrorNotEncrypted, StoreConflict
-from ccpr.mirror.head import Head, Identity
-from ccpr.mirror.layout import HEAD, IDENTITY
+from ccpr.mirror.layout import HEAD, IDENTITY, Head, Identity
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store

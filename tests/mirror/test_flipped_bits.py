@@ -8,8 +8,7 @@ import pytest
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import MirrorDamaged
-from ccpr.mirror.head import Identity
-from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, MANIFEST_SCHEMA
+from ccpr.mirror.layout import HEAD, IDENTITY, LEDGER_SCHEMA, MANIFEST_SCHEMA, Identity
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import LaggingTable, Point, TableRef
 from tests.hostile.targets.mirror_files import MemoryStore, mirror_of

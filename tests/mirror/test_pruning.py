@@ -27,8 +27,7 @@ from ccpr.mirror.filters import Compare, Filter, IsIn, IsNotIn, IsNotNull, IsNul
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
 from ccpr.mirror.pruning import prune, stats_tell_of
-from ccpr.mirror.table_read import TableRead, plan_read
-from ccpr.mirror.visible_rows import count_rows
+from ccpr.mirror.table_read import TableRead, count_rows, plan_read
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.replicating import NAME, iterate, subscribed

@@ -9,11 +9,11 @@ import pytest
 
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.schema import Column, SqlType
-from ccpr.mirror import ranged as ranges
+from ccpr.mirror import store as ranges
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.open_store import open_store
-from ccpr.mirror.ranged import BLOCK_BYTES, CACHED_BLOCKS, WHOLE_BYTES, BlockCache, RangedContent, ranged
+from ccpr.mirror.store import BLOCK_BYTES, CACHED_BLOCKS, WHOLE_BYTES, BlockCache, RangedContent, ranged
 from tests.matrixone.objects.building import column_entry, object_file, varlena_entry
 from tests.support.bucket import Bucket, served
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.mirror.visible_rows import count_visible
+from ccpr.mirror.table_read import count_visible
 from tests.api.shop import Shop
 
 ID = pc.field("id")

@@ -11,10 +11,10 @@ from unittest import mock
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import StatementFailed
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.temporary_snapshots import TemporarySnapshots

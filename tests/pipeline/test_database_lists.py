@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
-from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.errors import DatabaseMissing, SnapshotGone
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef, is_of_account, marker_of
 from ccpr.matrixone.schema import Kind
 from ccpr.pipeline.committing import IterationOutcome
 from ccpr.pipeline.errors import BaseSnapshotLost, ScopeConflict, TableChangedMeanwhile

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.retry import BACK_OFF
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.pipeline.due import due_at
 from ccpr.state.context import Context
 from ccpr.state.errors import StateUnreadable

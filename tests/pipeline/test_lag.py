@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.pipeline.lag import Lag, LagMeter, clock_skew, taken_at
 from ccpr.state.context import Context
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.cli.relay_command import warn_of_relay
+from ccpr.cli.serve_command import warn_of_relay
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind
 from ccpr.relay import loading

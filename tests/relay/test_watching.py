@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.cli.main import app
 from ccpr.relay.downstream import TaskState
 from ccpr.relay.follower_watching import Watcher, _until_progress, ask

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.mirror.errors import PointGone
-from ccpr.mirror.head import Head
 from ccpr.mirror.kept_points import Hold
-from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
+from ccpr.mirror.layout import LEDGER_SCHEMA, Head, object_path
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_checksums

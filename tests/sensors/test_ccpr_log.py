@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from dagster._core.utils import make_new_run_id
 from sqlalchemy import event
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.dagster import log_sensor
 from ccpr.dagster.log_sensor import RUNS_PER_TICK
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, SUBSCRIPTION_TAG, WHY_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS, sync_partitions
 from ccpr.dagster.replication import Replication
 from ccpr.matrixone.client.errors import ConnectionLost
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.service.running import OneService
 from ccpr.service.workspace import Workspace
 from ccpr.state.context import Context

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
 from ccpr.dagster.care import FILES_READ, RESTORE_TRIED
 from ccpr.dagster.inventory import read_inventory
 from ccpr.dagster.replica_health import health_of
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.target_health import read_targets
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.pipeline.lag import LagMeter
 from ccpr.schema.choices import DdlPolicy, Dialect

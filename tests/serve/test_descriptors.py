@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.serve.descriptors import Descriptors, for_strangers
+from ccpr.serve.listening import Descriptors, for_strangers
 
 pytestmark = pytest.mark.integration
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.integration
 def test_a_service_takes_what_the_system_gives(soft: int, hard: int, most: int) -> None:
     """In a process of its own, which cannot take more again."""
     program = (
-        "import resource; from ccpr.serve import descriptors\n"
+        "import resource; from ccpr.serve import listening\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
-        "descriptors.MOST = 1000\n"
-        "print(descriptors.raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
-        "print(descriptors.for_strangers(512))"
+        "listening.MOST = 1000\n"
+        "print(listening.raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
+        "print(listening.for_strangers(512))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(most), str(most), str(min(512, most // 2))]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.serve.metrics import Metrics

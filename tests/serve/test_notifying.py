@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.serve.notifying import MOST_POSTS, Notifier, Webhook

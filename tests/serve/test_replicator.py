@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event
 
 import ccpr
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.pipeline.iteration import Iteration, IterationRecord

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.pipeline.due import back_off, due_at
 from ccpr.serve import schedule as schedule_module
 from ccpr.serve.schedule import LONG_PER_WORKER, LONG_SECONDS, Schedule

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ccpr.base.loops import Guard, Loop
-from ccpr.serve import descriptors
+from ccpr.serve import listening
 from ccpr.serve.metrics import ServiceHealth
 from ccpr.serve.replicator import Replicator
 from ccpr.service.workspace import Workspace
@@ -95,5 +95,5 @@ def test_few_descriptors_make_it_unhealthy(replicator: Replicator, monkeypatch: 
     status, page, _ = shown(health)
     assert list(page["relay_leaves_out"]) == ["secret"], "a restart would not help"
     assert (status, 0 < page["descriptors"]["open"] < page["descriptors"]["most"]) == (200, True)
-    monkeypatch.setattr(descriptors, "FEW", 10**9)
+    monkeypatch.setattr(listening, "FEW", 10**9)
     assert shown(health)[0] == 503

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.errors import SnapshotGone
 from ccpr.state.log_rows import LastError, parse_failure
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.mirror.points import LaggingTable
 from ccpr.state.database import transaction
 from ccpr.state.migrations import open_database

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import sqlalchemy as sa
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.schema.choices import Dialect

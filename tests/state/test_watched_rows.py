@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.errors import Transient
 from ccpr.state import log_rows
 from ccpr.state.context import Context

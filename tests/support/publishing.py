@@ -6,8 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ccpr.matrixone.schema import Table
-from ccpr.mirror.head import Head
-from ccpr.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1
+from ccpr.mirror.layout import MANIFEST_SCHEMA, MANIFEST_SCHEMA_1, Head
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point, TableRef
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.matrixone.client.created import ddl_from_created
+from ccpr.matrixone.client.catalog_cells import ddl_from_created
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.objects.reader import ObjectFile

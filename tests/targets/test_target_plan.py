@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.base.failure import Failure
+from ccpr.base.errors import Failure
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.schema import Column, Kind, SqlType, Table
 from ccpr.schema.alterations import shadow_name

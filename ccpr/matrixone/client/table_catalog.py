@@ -10,8 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ccpr.matrixone.client import upstream_sql
-from ccpr.matrixone.client.column_types import decode_type, default_text
-from ccpr.matrixone.client.created import creates_ordinary_table, ddl_from_created, has_temporary_name
+from ccpr.matrixone.client.catalog_cells import (
+    creates_ordinary_table,
+    ddl_from_created,
+    decode_type,
+    default_text,
+    has_temporary_name,
+)
 from ccpr.matrixone.client.errors import (
     BadAnswer,
     BadCatalog,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from ccpr.matrixone.client import upstream_sql
-from ccpr.matrixone.client.account_snapshots import is_of_account, marker_of
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT
 from ccpr.matrixone.client.errors import (
     BadAnswer,
@@ -30,6 +29,7 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
 )
 from ccpr.matrixone.client.publication_offers import Publication
+from ccpr.matrixone.client.snapshot_ref import is_of_account, marker_of
 from ccpr.matrixone.client.upstream_session import Session, integer, text
 from ccpr.matrixone.errors import CcprError, Transient
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ccpr.base.carrying import Work, WorkKind, share_out
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.errors import BadAnswer
 from ccpr.matrixone.client.retry import with_retry
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_rows import key_ranges, read_differences, read_rows
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch

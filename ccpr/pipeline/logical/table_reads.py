@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots, upstream_sql
 from ccpr.matrixone.client.errors import (
     BadAnswer,
@@ -21,6 +20,7 @@ from ccpr.matrixone.client.errors import (
     StatementUnknown,
     TableMissing,
 )
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.upstream_session import Session, integer
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable, ObjectMismatch, ObjectUnsupported, ValueRefused
@@ -28,7 +28,7 @@ from ccpr.matrixone.schema import Kind, Table
 from ccpr.matrixone.sql.errors import DdlUnreadable
 from ccpr.mirror.errors import TableMissingInMirror, TableWithoutKey
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff
-from ccpr.mirror.visible_rows import count_rows
+from ccpr.mirror.table_read import count_rows
 from ccpr.pipeline.building import fail_alone
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.copying import TIMEOUT_SECONDS, CopyJob

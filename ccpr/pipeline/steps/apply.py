@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.capabilities import Capabilities
 from ccpr.matrixone.client.database_definitions import (
     SEQUENCE,
@@ -15,6 +14,7 @@ from ccpr.matrixone.client.database_definitions import (
     read_row_rules,
     sequence_moved,
 )
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.definitions import Definitions
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp

@@ -9,12 +9,12 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.base.failure import Failure
-from ccpr.base.snapshot_ref import SnapshotRef
+from ccpr.base.errors import Failure
 from ccpr.maintenance.verify import unsound_objects
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.errors import HistoryUnreadable, SnapshotGone, StaleRead, UpstreamError
 from ccpr.matrixone.client.retry import NO_RETRY, with_retry
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.mirror.errors import MirrorDamaged, TableMissingInMirror
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, rows_of, without_objects

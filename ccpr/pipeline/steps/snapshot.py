@@ -6,10 +6,10 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from ccpr.base.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, probe
 from ccpr.matrixone.client.errors import SnapshotGone
+from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.pipeline.catalog_diff import CatalogDiff
 from ccpr.pipeline.databases import chosen_databases, still_there
 from ccpr.pipeline.ends import check_gone

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.client.column_types import decode_type
+from ccpr.matrixone.client.catalog_cells import decode_type
 from ccpr_emulator.engine.entries import SUBSCRIPTION
 from ccpr_emulator.engine.partitioning import Part, Partitioning
 from ccpr_emulator.engine.storage import Storage

@@ -12,12 +12,12 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.files import sealed
-from ccpr.mirror.head import Identity
 from ccpr.mirror.layout import (
     HEAD,
     IDENTITY,
     LEDGER_SCHEMA,
     MANIFEST_SCHEMA_1,
+    Identity,
     digest_of,
     ledger_path,
     lsn_of_point,

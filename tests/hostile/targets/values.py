@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.matrixone.client.column_types import decode_type, default_cell, default_text
+from ccpr.matrixone.client.catalog_cells import decode_type, default_cell, default_text
 from ccpr.matrixone.client.table_catalog import tables_from_rows
 from ccpr.matrixone.client.upstream_session import Answer
 from ccpr.matrixone.ddl.definition import enum_members

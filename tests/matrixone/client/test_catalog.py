@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.matrixone.client.column_types import decode_type
-from ccpr.matrixone.client.created import ddl_from_created
+from ccpr.matrixone.client.catalog_cells import ddl_from_created, decode_type
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.matrixone.client.errors import BadAnswer, BadCatalog, DatabaseMissing, SnapshotGone
 from ccpr.matrixone.client.publication_offers import Publication

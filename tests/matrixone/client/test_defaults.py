@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.matrixone.client.column_types import default_cell, default_text
+from ccpr.matrixone.client.catalog_cells import default_cell, default_text
 
 QUOTED = b"\x12\x06'd;--'\x18\x01"  # the text as it was typed, and that the column may be NULL
 TYPE = b"\x0a\x06\x08\x3d\x10\x01\x20\x0a"

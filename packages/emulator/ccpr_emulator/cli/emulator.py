@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ccpr.base.ending import Ending
+from ccpr.base.loops import Ending
 from ccpr.cli.defects import CannotServe
 from ccpr.cli.output import show_error
 from ccpr.matrixone.errors import CcprError

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from ccpr.matrixone.client.column_types import encode_type
+from ccpr.matrixone.client.catalog_cells import encode_type
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.protobuf import varint
 from ccpr.matrixone.schema import ROWID, Column, SqlType

@@ -1,6 +1,6 @@
 import pytest
 
-from ccpr.matrixone.ddl.view import view_of
+from ccpr.matrixone.client.database_definitions import view_of
 from ccpr.matrixone.sql.errors import DdlUnreadable
 
 

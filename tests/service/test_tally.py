@@ -10,11 +10,11 @@ import pytest
 from ccpr.matrixone.ddl.parser import parse_create_table
 from ccpr.matrixone.schema import FAKE_KEY
 from ccpr.mirror.crc32 import crc32_sum
+from ccpr.service.point_loading import TableTally
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import LoadPart
 from ccpr.targets.database_server import DatabaseServer
 from ccpr.targets.encoding import load_columns
-from ccpr.targets.tally import TableTally
 from tests.targets.target_database import Place
 
 DDL = """CREATE TABLE `src`.`t` (

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ccpr.matrixone.client.errors import StatementUnknown
-from ccpr.matrixone.client.inspection import (
+from ccpr.doctor.upstream_check import (
     ClockReading,
     DatabaseTables,
     current_role,
@@ -15,6 +14,7 @@ from ccpr.matrixone.client.inspection import (
     read_tables,
     server_version,
 )
+from ccpr.matrixone.client.errors import StatementUnknown
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Answer
 
