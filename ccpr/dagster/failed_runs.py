@@ -3,7 +3,8 @@ failed is recorded as a run that failed, once for all failures in a row; a run t
 ends without (`ccpr.dagster.step`). So the partition, the graph, the timeline and
 alerts on failed runs show it, and no process is started for it (decision health-is-not-partitioned).
 
-What ends it is the next materialization of the partition.
+What ends it is the next materialization of the partition: that of the iteration that succeeds, or, of the assets that
+an idle one does not materialize, one by `replica_health_sensor`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,11 +63,16 @@ def record_failed_run(
 def keep_failed(instance: dg.DagsterInstance, subscription: str, assets: Iterable[str]) -> bool:
     """Leave the partition of the assets failed after a run that did not end what has failed before: to Dagster it is as
     the run with the newest plan to materialize it. Returns whether there is a failed run."""
+    run = newest_failed(instance, subscription)
+    for asset in assets if run is not None else ():
+        _plan(instance, run, subscription, asset)
+    return run is not None
+
+
+def newest_failed(instance: dg.DagsterInstance, subscription: str) -> dg.DagsterRun | None:
+    """The newest failed run of a subscription, whoever asked for it."""
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={SUBSCRIPTION_TAG: subscription})
-    runs = instance.get_runs(wanted, limit=1)
-    for asset in assets if runs else ():
-        _plan(instance, runs[0], subscription, asset)
-    return bool(runs)
+    return next(iter(instance.get_runs(wanted, limit=1)), None)
 
 
 def _plan(instance: dg.DagsterInstance, run: dg.DagsterRun, subscription: str, asset: str) -> None:

@@ -3,7 +3,7 @@ for new ones, health that has changed, and what a subscription has that was not 
 was a UI or is run by `ccpr run`. The sensor starts nothing, and connects to no upstream and no target."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 import dagster as dg
@@ -11,15 +11,17 @@ import dagster as dg
 from ccpr.base.errors import UnexpectedError
 from ccpr.base.loops import unexpected
 from ccpr.dagster.care import care_events
+from ccpr.dagster.events import MIRROR, STEPS, TARGET_DATABASES
+from ccpr.dagster.failed_runs import newest_failed
 from ccpr.dagster.followers import follower_events
-from ccpr.dagster.health import is_failing
 from ccpr.dagster.keys import Runless, remember_keys, translated
-from ccpr.dagster.metadata import HEALTH_SENSOR
+from ccpr.dagster.metadata import HEALTH_SENSOR, ITERATION_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
-from ccpr.dagster.present import present_events
+from ccpr.dagster.present import lacking_assets, present_events
 from ccpr.dagster.replica_health import UNREADABLE, quick_verdict
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events, report
+from ccpr.dagster.step import iteration_tag
 from ccpr.dagster.table_checks import report_table_checks
 from ccpr.dagster.tables import newest_reported, report_tables
 from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
@@ -55,15 +57,13 @@ def build_health_sensor() -> dg.SensorDefinition:
         remember_keys(context, replication.key_prefix)
         rows, bad = workspace.log.all_rows()
         verdicts = read_verdicts(workspace, [*rows, *bad])
-        before = changed(instance, verdicts)
-        news = sorted(before)[:_NEWS_PER_TICK]
-        recovered = {name for name in news if is_failing(before[name]) and not is_failing(verdicts[name])}
+        news = sorted(changed(instance, verdicts))[:_NEWS_PER_TICK]
         assert SUBSCRIPTIONS.name is not None
         present = instance.get_dynamic_partitions(SUBSCRIPTIONS.name)
         new = [name for name in verdicts if name not in present]
         if new:  # before what is reported of them
             instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
-        _report_unseen(instance, workspace, rows, recovered, end)
+        _report_unseen(instance, workspace, rows, end)
         report_table_checks(context, workspace, rows, verdicts, replication.key_prefix, end)
         try:
             events = health_events(instance, workspace, news) if news else []
@@ -78,30 +78,40 @@ def build_health_sensor() -> dg.SensorDefinition:
     return sensor
 
 
-def _report_unseen(
-    instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], recovered: set[str], end: float
-) -> None:
-    """Report what subscriptions have and was not reported: their newest point, or that they have recovered. A
-    subscription that runs now is reported by its executor. What there is no time for is left to the next tick."""
+def _report_unseen(instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], end: float) -> None:
+    """Report what subscriptions have and was not reported: their newest point, and what is missing or red though an
+    iteration has succeeded since. A subscription that runs now is reported by its executor. What there is no time for
+    is left to the next tick."""
     newest = newest_points(workspace.log.engine)
     seen = newest_reported(instance, newest)
+    lacking = lacking_assets(instance, (row.subscription_name for row in rows if row.task_id in newest))
     for row in rows:
-        is_new = newest.get(row.task_id, -1) != seen.get(row.task_id, -1)
-        if time.monotonic() >= end or workspace.log.is_held(row) or not (is_new or row.subscription_name in recovered):
+        name, is_new = row.subscription_name, newest.get(row.task_id, -1) != seen.get(row.task_id, -1)
+        if time.monotonic() >= end or not (is_new or name in lacking) or workspace.log.is_held(row):
+            continue
+        if not is_new and not _is_past(instance, row):
             continue
         with suppress(CcprError):  # its `replica_current` says so
-            report(instance, _unseen(instance, workspace, row))
-            while time.monotonic() < end and report_tables(instance, workspace, row.subscription_name):
+            report(instance, _unseen(workspace, row, lacking.get(name, ()), is_new=is_new))
+            while time.monotonic() < end and report_tables(instance, workspace, name):
                 pass
-            while time.monotonic() < end and report_target_tables(instance, workspace, row.subscription_name):
+            while time.monotonic() < end and report_target_tables(instance, workspace, name):
                 pass
 
 
-def _unseen(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow) -> list[Runless]:
-    found = list(present_events(workspace, row))
+def _is_past(instance: dg.DagsterInstance, row: LogRow) -> bool:
+    """Whether the last attempt succeeded, and, if a run has failed, the iteration that it left open has ended."""
+    failed = None if row.error_message else newest_failed(instance, row.subscription_name)
+    return not row.error_message and (failed is None or failed.tags.get(ITERATION_TAG) != iteration_tag(row))
+
+
+def _unseen(workspace: Workspace, row: LogRow, lacking: Collection[str], *, is_new: bool) -> list[Runless]:
+    """Of a new point all assets, else those that lack it."""
+    found = list(present_events(workspace, row, (*STEPS, MIRROR) if is_new else lacking))
     targets = read_targets(workspace, row)
-    if targets and not any(one.is_failing or one.lsn is None for one in targets):
-        found += target_databases_event(targets).runless(row.subscription_name)
+    is_wanted = TARGET_DATABASES in lacking or (is_new and targets)
+    if is_wanted and not any(one.is_failing or one.lsn is None for one in targets):
+        found += target_databases_event(row.subscription_name, targets).runless(row.subscription_name)
     return found
 
 

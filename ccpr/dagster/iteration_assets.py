@@ -249,11 +249,11 @@ def build_target_databases(prefix: Sequence[str] = ()) -> dg.AssetsDefinition:
             report_health(context.instance, workspace, subscription)
             found = read_targets(workspace, workspace.log.row(subscription))
         failing = [one for one in found if one.is_failing]
-        made = target_databases_event(found, outcomes)
+        made = target_databases_event(subscription, found, outcomes)
         is_first = asked or any(one.target not in failed_before for one in failing)
         if failing and (is_first or not keep_failed(context.instance, subscription, [events.TARGET_DATABASES])):
             raise dg.Failure("; ".join(one.trouble for one in failing), dict(made.metadata), allow_retries=False)
-        if outcomes and not failing:
+        if (outcomes or asked) and not failing:
             verified = {metadata.VERIFIED_AT: dg.MetadataValue.timestamp(started)} if asked else {}
             yield dg.MaterializeResult(metadata={**made.metadata, **verified})
 

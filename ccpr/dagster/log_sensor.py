@@ -102,15 +102,14 @@ def _tick(context: dg.SensorEvaluationContext, replication: Replication) -> dg.S
     tick = _Tick(failed={row.subscription_name: row.error for row in bad})
     tick.served_elsewhere = is_served(replication.workspace.home)
     due = [] if tick.served_elsewhere else _due(rows, in_flight, replication.workspace.clock(), tick)
-    last_runs, failed_runs = _last_runs(context.instance, due)
+    last_runs = _last_runs(context.instance, due)
     most_failed = len(tick.failed) + FAILURES_PER_TICK
     for row in sorted(due, key=lambda row: (row.watermark, row.subscription_name)):
         is_full = len(tick.requests) == RUNS_PER_TICK or len(tick.failed) == most_failed
         if is_full or time.monotonic() >= end:
             tick.left += 1
         else:
-            has_failed = iteration_tag(row) in failed_runs
-            _serve(replication.workspace, row, last_runs.get(iteration_tag(row)), end, tick, in_run=has_failed)
+            _serve(replication.workspace, row, last_runs.get(iteration_tag(row)), end, tick)
     if not tick.served_elsewhere:
         _verify_targets(replication.workspace, rows, in_flight, end, tick)
     partitions = _partition_requests(context.instance, {row.subscription_name for row in (*rows, *bad)}, in_flight)
@@ -224,11 +223,9 @@ def _due(rows: Iterable[LogRow], in_flight: Collection[str], now: float, tick: _
     return due
 
 
-def _serve(
-    workspace: Workspace, row: LogRow, last_run: dg.RunRecord | None, end: float, tick: _Tick, *, in_run: bool
-) -> None:
+def _serve(workspace: Workspace, row: LogRow, last_run: dg.RunRecord | None, end: float, tick: _Tick) -> None:
     """Finish the row's iteration if it is idle, else ask for a run. A failure is this subscription's alone: it stands
-    in its row. `in_run`: a run of it has failed, and only a run makes green again what that has made red."""
+    in its row."""
     name = row.subscription_name
     attempt, wait = _next_attempt(last_run, row, workspace.clock())
     if wait > 0:
@@ -236,7 +233,7 @@ def _serve(
         return
     try:
         with unexpected():
-            outcome = _finish_if_idle(workspace, row, end, in_run=in_run)
+            outcome = _finish_if_idle(workspace, row, end)
     except SubscriptionBusy:
         tick.running.append(name)
     except SubscriptionPaused:
@@ -255,8 +252,8 @@ def _serve(
             tick.events.extend(idle(outcome).runless(name))
 
 
-def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bool) -> IterationOutcome | None:
-    """None if there is work for a run: rows have changed, finding out takes more time than a tick has, or `in_run`."""
+def _finish_if_idle(workspace: Workspace, row: LogRow, end: float) -> IterationOutcome | None:
+    """None if there is work for a run: rows have changed, or finding out takes more time than a tick has."""
     if not row.watermark:
         return None  # the first iteration lists and copies everything
     options = IterationOptions(timeouts=SHORT_TIMEOUTS, check_list=check_by_schema)
@@ -269,7 +266,7 @@ def _finish_if_idle(workspace: Workspace, row: LogRow, end: float, *, in_run: bo
         """Nothing may have changed, and a target has still to be synced."""
         interval = iteration.subscription.settings.sync_interval
         now, ask = workspace.now(), may_be_restored(iteration.pause_seconds, interval)
-        if in_run or time.monotonic() >= end:
+        if time.monotonic() >= end:
             return False
         targets = workspace.of(row).targets
         lagging = targets.lagging(now, interval, ask=ask)
@@ -310,25 +307,22 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
     return {name for run in runs if (name := run.tags.get(SUBSCRIPTION_TAG) or run.tags.get(_PARTITION_TAG))}
 
 
-def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> tuple[dict[str, dg.RunRecord], set[str]]:
-    """By `iteration_tag`, the last run of each row's iteration that a tick asked for; and the iterations with a
-    run that failed. A query for all, since each takes milliseconds.
+def _last_runs(instance: dg.DagsterInstance, rows: Sequence[LogRow]) -> dict[str, dg.RunRecord]:
+    """By `iteration_tag`, the last run of each row's iteration that a tick asked for. A query for all, since each takes
+    milliseconds.
 
     A run that ended before it reached the log (its process was killed, or could not start) is known to Dagster only;
     without this it would be asked for again with every tick.
     """
     last: dict[str, dg.RunRecord] = {}
-    failed = set[str]()
     iterations = [iteration_tag(row) for row in rows]
     for start in range(0, len(iterations), _NAMED_AT_ONCE):
         runs = dg.RunsFilter(tags={ITERATION_TAG: iterations[start : start + _NAMED_AT_ONCE]})
         for record in instance.get_run_records(runs, ascending=True):
-            run = record.dagster_run
-            if ATTEMPT_TAG in run.tags:  # else an operator asked for it
-                last[run.tags[ITERATION_TAG]] = record
-            if run.status is dg.DagsterRunStatus.FAILURE:
-                failed.add(run.tags[ITERATION_TAG])
-    return last, failed
+            tags = record.dagster_run.tags
+            if ATTEMPT_TAG in tags:  # else an operator asked for it
+                last[tags[ITERATION_TAG]] = record
+    return last
 
 
 def _next_attempt(last: dg.RunRecord | None, row: LogRow, now: float) -> tuple[int, float]:

@@ -1,11 +1,13 @@
-"""What a subscription has now, for a Dagster that has not seen how it came: one that ran before there was a UI, or that
-`ccpr run` runs."""
+"""What a subscription has now, for a Dagster that has not seen how it came: it ran before there was a UI, `ccpr run`
+runs it, or an iteration that a run did not end was ended elsewhere."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
 from ccpr.dagster import metadata
 from ccpr.dagster.events import (
@@ -14,6 +16,7 @@ from ccpr.dagster.events import (
     COPIED_OBJECTS,
     MIRROR,
     OBJECT_DIFFS,
+    STEPS,
     UPSTREAM_SNAPSHOTS,
     StepEvent,
     by_table,
@@ -21,7 +24,8 @@ from ccpr.dagster.events import (
     tables_shown,
 )
 from ccpr.dagster.health import utc
-from ccpr.dagster.keys import Runless
+from ccpr.dagster.keys import Runless, prefix_of, prefixed
+from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.matrixone.schema import Kind
 from ccpr.schema.table_changes import diff_catalogs
 from ccpr.service.status import ReadRow
@@ -31,9 +35,27 @@ from ccpr.state.log_rows import LogRow
 from ccpr.state.point_rows import TablePoint
 
 
-def present_events(workspace: Workspace, row: LogRow) -> Iterator[Runless]:
+def lacking_assets(instance: dg.DagsterInstance, names: Iterable[str]) -> Mapping[str, set[str]]:
+    """Of subscriptions, the assets whose partition Dagster shows as failed, or as never materialized."""
+    found, wanted, prefix = defaultdict[str, set[str]](set), set(names), prefix_of(instance)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        for asset in (*STEPS, MIRROR):
+            key = prefixed(dg.AssetKey(asset), prefix)
+            status = get_and_update_asset_status_cache_value(instance, key, SUBSCRIPTIONS)
+            lacking = wanted
+            if status is not None:
+                there = status.deserialize_materialized_partition_subsets(SUBSCRIPTIONS).get_partition_keys()
+                failed = status.deserialize_failed_partition_subsets(SUBSCRIPTIONS).get_partition_keys()
+                lacking = wanted.difference(there) | wanted.intersection(failed)
+            for name in lacking:
+                found[name].add(asset)
+    return found
+
+
+def present_events(workspace: Workspace, row: LogRow, only: Iterable[str] = (*STEPS, MIRROR)) -> Iterator[Runless]:
     """The steps of the iteration that made the newest point, by the catalog database; nothing before the first. What
-    it changed is left out if the point before it has gone. Raises StateUnreadable, StateUnavailable."""
+    it changed is left out if the point before it has gone. `only`: of these assets. Raises StateUnreadable,
+    StateUnavailable."""
     history = workspace.of(row).history
     newest, current = history.newest(), ReadRow.of(row).context.current
     if newest is None:
@@ -66,7 +88,8 @@ def present_events(workspace: Workspace, row: LogRow) -> Iterator[Runless]:
         (APPLIED_TABLES, {**shown, **changed, **copied, metadata.TABLES: tables_shown(refs)}),
         (MIRROR, shown),
     ):
-        yield from StepEvent(asset, newest.lsn, newest.at, found).runless(row.subscription_name)
+        if asset in only:
+            yield from StepEvent(asset, newest.lsn, newest.at, found).runless(row.subscription_name)
 
 
 def _changes(

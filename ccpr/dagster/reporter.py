@@ -194,7 +194,7 @@ class DagsterReporter(Listener):
             self._report_tables(name)
             targets = read_targets(self._workspace, row)
             if outcome.result is not None and not any(one.is_failing for one in targets):
-                found += target_databases_event(targets, [outcome]).runless(name)
+                found += target_databases_event(name, targets, [outcome]).runless(name)
             found += target_events(self._instance, self._workspace, [row])
             if changed(self._instance, {name: read_health(self._workspace, name).verdict}):
                 found += health_events(self._instance, self._workspace, [name])

@@ -133,8 +133,14 @@ def reported_failing(instance: dg.DagsterInstance, subscription: str, names: Ite
     return {keys[key] for key, verdict in known_verdicts(instance, keys).items() if is_failing(verdict)}
 
 
-def target_databases_event(found: Iterable[TargetHealth], outcomes: Sequence[TargetOutcome] = ()) -> StepEvent:
-    """How all targets of a subscription are, and how they were synced: the event that makes its partition green."""
+def target_databases_event(
+    subscription: str, found: Sequence[TargetHealth], outcomes: Sequence[TargetOutcome] = ()
+) -> StepEvent:
+    """How all targets of a subscription are, and how they were synced: the event that makes its partition green. If
+    there is none, it says so."""
+    if not found:
+        says = f"the subscription has no target: `ccpr target add {printable(subscription)}`"
+        return StepEvent(TARGET_DATABASES, None, None, {metadata.SAYS: says})
     return StepEvent(
         TARGET_DATABASES, None, None, {metadata.TARGET_STATES: target_states(found), **synced_table(outcomes)}
     )
@@ -201,7 +207,7 @@ def _news(instance: dg.DagsterInstance, workspace: Workspace, row: LogRow, *, in
         text = "; ".join(one.trouble for one in failed)
         record_failed_run(instance, subscription, TARGET_DATABASES, text, failed[0].shown)
     if not in_run and recovered and not any(one.is_failing for one in found):
-        events += target_databases_event(found).runless(subscription)
+        events += target_databases_event(subscription, found).runless(subscription)
     remember(instance, news)
     return events
 

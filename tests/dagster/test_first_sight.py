@@ -20,9 +20,11 @@ from ccpr.dagster.events import (
     events_of,
 )
 from ccpr.dagster.health import HEALTH, REPLICA_CURRENT, TARGET_CURRENT, health_key
+from ccpr.dagster.table_specs import load_subscriptions
 from ccpr.dagster.verdicts import known_verdicts, store_values
 from ccpr.pipeline.driver import drive
 from ccpr.service.workspace import Workspace
+from ccpr_assets.jobs import STEPS
 from ccpr_emulator.engine.storage import Storage
 from tests.dagster.test_failed_runs import tick
 from tests.dagster.test_tables import DATABASE, NAME, ccpr, insert, page, storage
@@ -83,6 +85,22 @@ def test_all_tables_with_rows_and_times_targets_and_health_are_there_after_one_l
     assert passed(instance, dg.AssetKey(HEALTH), REPLICA_CURRENT)
     assert passed(instance, health_key(NAME), REPLICA_CURRENT)
     assert passed(instance, health_key(NAME, "db"), TARGET_CURRENT)
+
+
+def test_no_asset_stays_without_an_event_where_there_is_no_target_and_it_says_so(
+    storage: Storage, instance: dg.DagsterInstance
+) -> None:
+    """But the tables of an upstream, which Dagster only looks at."""
+    ccpr("run", NAME)
+    tick(instance)
+    tick(instance)
+    assert partition_shown(instance, TARGET_DATABASES) == {
+        metadata.SAYS: f"the subscription has no target: `ccpr target add {NAME}`"
+    }
+    specs = {spec.key: spec for spec in (*load_subscriptions().assets, *(asset.get_asset_spec() for asset in STEPS))}
+    without = [key for key in specs if instance.get_latest_materialization_event(key) is None]
+    assert {key.path[0] for key in without} == {"upstream"}
+    assert all("Dagster only looks at it" in (specs[key].description or "") for key in without)
 
 
 def test_each_step_of_an_iteration_that_no_run_made_shows_what_a_run_would(

@@ -10,10 +10,13 @@ import pytest
 
 from ccpr.base.errors import Failure
 from ccpr.dagster import metadata
-from ccpr.dagster.events import APPLIED_TABLES
-from ccpr.dagster.failed_runs import RECORDED
+from ccpr.dagster.events import APPLIED_TABLES, MIRROR, OBJECT_DIFFS, TARGET_DATABASES
+from ccpr.dagster.events import STEPS as ALL_STEPS
+from ccpr.dagster.failed_runs import RECORDED, newest_failed, record_failed_run
 from ccpr.dagster.health import REPLICA_CURRENT, health_key
+from ccpr.dagster.partitions import sync_partitions
 from ccpr.dagster.reporter import MOST_WAITING, DagsterReporter
+from ccpr.dagster.step import iteration_tag
 from ccpr.schema.choices import DdlPolicy, Dialect
 from ccpr.serve.holding import Holding
 from ccpr.serve.replicator import Replicator
@@ -21,7 +24,10 @@ from ccpr.service.target_sync import TargetOutcome
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import TargetSettings
 from ccpr.state.targets import Target, TargetRecords
-from tests.dagster.test_failed_runs import red, texts
+from ccpr_emulator.serving.faults import CutObjectList
+from tests.dagster.test_failed_runs import red, texts, tick
+from tests.sensors.driving import Clock, Daemon, instance_in
+from tests.sensors.test_tick_to_rows import until_due
 from tests.support.replica import NAME, Replica, replaying
 
 STEPS = ["upstream_snapshots", "catalog_ddl", "object_diffs", "copied_objects", "applied_tables"]
@@ -157,3 +163,74 @@ def test_a_report_that_fails_is_counted_and_the_next_one_is_made(
         assert (reporter.loop.errors, reporter.dropped, reporter._followers_wait) == (2, 2, False)
         assert reporter.loop.trouble() is None
     assert instance.get_dynamic_partitions("ccpr_subscription") == [NAME]
+
+
+def counts(instance: dg.DagsterInstance) -> dict[str, int]:
+    keys = [*ALL_STEPS, MIRROR]
+    return {asset: len(instance.fetch_materializations(dg.AssetKey(asset), limit=100).records) for asset in keys}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["serve", "run", "sensor"])
+def test_what_a_failed_run_left_red_is_green_with_the_next_iteration_that_succeeds_idle_or_not(
+    way: str, recordings: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it, and by one materialization an outage. The last one leaves no trace in the log, as that of a run
+    that was killed."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with (
+        replaying(recordings / "other_account", home) as replica,
+        instance_in(tmp_path / "dagster") as instance,
+        closing(Workspace(clock=(clock := Clock()))) as workspace,
+    ):
+        replica.subscribe()
+        sync_partitions(instance, workspace)
+        daemon = Daemon(instance, clock)
+        reporter = DagsterReporter(workspace, lambda: instance)
+        reporter.start()
+
+        def iterate_once() -> None:
+            if way == "serve":
+                iterate(workspace, reporter, 1)
+                assert reporter.flush(120)
+            elif way == "run":
+                replica.run()
+            else:
+                until_due(clock)
+                assert (daemon.tick().skip_message or "").startswith("no run to start: 1 idle")
+
+        while replica.run()["point"]:
+            pass
+        tick(instance)
+        replica.emulator.inject(CutObjectList(after_rows=1, times=0))
+        assert not daemon.run_by_hand(NAME).success
+        tick(instance)
+        assert [asset for asset in ALL_STEPS if red(instance, asset)] == list(ALL_STEPS[2:])
+        replica.emulator.clear_faults()
+        before = counts(instance)
+        iterate_once()
+        for _ in range(2):
+            tick(instance)
+            assert [asset for asset in ALL_STEPS if red(instance, asset)] == []
+        after = counts(instance)
+        once = [OBJECT_DIFFS, "copied_objects", APPLIED_TABLES, TARGET_DATABASES]
+        assert {asset: after[asset] - before[asset] for asset in after} == {
+            asset: int(asset in once) for asset in after
+        }
+
+        record_failed_run(instance, NAME, OBJECT_DIFFS, "the process of the run was killed", {})
+        run = newest_failed(instance, NAME)
+        assert run is not None
+        instance.add_run_tags(run.run_id, {metadata.ITERATION_TAG: iteration_tag(workspace.log.row(NAME))})
+        tick(instance)
+        assert red(instance, OBJECT_DIFFS) == {NAME}, "none has succeeded since"
+        for _ in range(10):
+            iterate_once()
+            tick(instance)
+            assert red(instance, OBJECT_DIFFS) == set()
+        final = counts(instance)
+        assert {asset: final[asset] - after[asset] for asset in ALL_STEPS if asset != APPLIED_TABLES} == {
+            asset: int(asset == OBJECT_DIFFS) for asset in ALL_STEPS if asset != APPLIED_TABLES
+        }
+        reporter.stop()
+        replica.assert_equal_to_source(2)

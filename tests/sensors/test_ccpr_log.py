@@ -50,7 +50,7 @@ def all_changed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Everything that is due has changed. Returns the names that were checked."""
     checked: list[str] = []
     monkeypatch.setattr(
-        log_sensor, "_finish_if_idle", lambda workspace, row, end, in_run: checked.append(row.subscription_name)
+        log_sensor, "_finish_if_idle", lambda workspace, row, end: checked.append(row.subscription_name)
     )
     return checked
 
@@ -282,7 +282,7 @@ def test_a_tick_in_which_every_upstream_is_away_leaves_some_to_the_next(
     """Dagster ends a tick after a minute, and recording a failure takes a tenth of a second. What cannot be read has
     failed before and does not count."""
 
-    def away(workspace: Workspace, row: LogRow, end: float, in_run: bool) -> None:
+    def away(workspace: Workspace, row: LogRow, end: float) -> None:
         raise ConnectionLost("line down", subject=row.subscription_name)
 
     monkeypatch.setattr(log_sensor, "_finish_if_idle", away)
@@ -391,7 +391,7 @@ def test_a_row_that_cannot_be_read_does_not_keep_others_from_running(
 def test_an_error_that_nothing_expects_keeps_no_other_subscription_from_running(
     subscribe: Subscribe, tick: Tick, monkeypatch: pytest.MonkeyPatch, workspace: Workspace
 ) -> None:
-    def look(workspace: Workspace, row: LogRow, end: float, *, in_run: bool) -> None:
+    def look(workspace: Workspace, row: LogRow, end: float) -> None:
         if row.subscription_name == "bad":
             raise OverflowError("a number of 20 digits")
 
