@@ -18,14 +18,15 @@ from ccpr.dagster.keys import Runless, remember_keys, translated
 from ccpr.dagster.metadata import HEALTH_SENSOR, ITERATION_TAG
 from ccpr.dagster.partitions import SUBSCRIPTIONS
 from ccpr.dagster.present import lacking_assets, present_events
-from ccpr.dagster.replica_health import UNREADABLE, quick_verdict
+from ccpr.dagster.replica_health import UNREADABLE, ports_text, quick_verdict
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events, report
 from ccpr.dagster.step import iteration_tag
 from ccpr.dagster.table_checks import report_table_checks
 from ccpr.dagster.tables import newest_reported, report_tables
-from ccpr.dagster.target_health import read_targets, target_databases_event, target_events
+from ccpr.dagster.target_health import SHOWN_SECONDS, read_targets, target_databases_event, target_events
 from ccpr.dagster.target_tables import report_target_tables
+from ccpr.dagster.verdicts import known_verdicts, store_values
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.sql.quoting import printable
 from ccpr.service.workspace import Workspace
@@ -35,6 +36,7 @@ from ccpr.state.log_rows import BadRow, LogRow
 from ccpr.state.targets import tasks_with_target_trouble
 
 _NEWS_PER_TICK = 100  # the next tick reports the rest
+_ALL = "ccpr/all"  # the key of what was reported of all together, but for their verdicts
 _SECONDS = 20.0  # of a tick's 60, for what was not reported
 
 
@@ -65,8 +67,11 @@ def build_health_sensor() -> dg.SensorDefinition:
             instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
         _report_unseen(instance, workspace, rows, end)
         report_table_checks(context, workspace, rows, verdicts, replication.key_prefix, end)
+        together = f"{len(verdicts)}, {_ports(workspace)}"
+        is_news = known_verdicts(instance, [_ALL]).get(_ALL) != together
         try:
-            events = health_events(instance, workspace, news) if news else []
+            events = health_events(instance, workspace, news, all_too=True) if news or is_news else []
+            store_values(instance, {_ALL: together} if is_news else {})
             events += target_events(instance, workspace, rows)
             events += follower_events(instance, workspace)
             events += care_events(instance, workspace, rows)
@@ -76,6 +81,12 @@ def build_health_sensor() -> dg.SensorDefinition:
         return dg.SensorResult(skip_reason=printable(text), asset_events=translated(instance, events))
 
     return sensor
+
+
+def _ports(workspace: Workspace) -> str:
+    """What it takes an event to change: ports came or went; what they have counted is news now and then."""
+    text = ports_text(workspace)
+    return f"{text.count('; ')} {workspace.clock() // SHOWN_SECONDS:.0f}" if text else ""
 
 
 def _report_unseen(instance: dg.DagsterInstance, workspace: Workspace, rows: Sequence[LogRow], end: float) -> None:

@@ -130,7 +130,7 @@ def _report_health(
     """Add the events of the subscriptions that this tick served, and of those that are no longer what was reported
     last."""
     verdicts = read_verdicts(workspace, [*rows, *bad])
-    news = {*changed(instance, verdicts), *tick.served}
+    news = changed(instance, verdicts).union(tick.served)
     requested = {request.partition_key for request in tick.requests}
     with suppress(SubscriptionMissing, StateUnavailable):  # dropped meanwhile; the next tick looks again
         others = sorted(news - requested - set(tick.served))  # theirs comes with their runs

@@ -38,6 +38,7 @@ SUBSCRIPTIONS_TOTAL = "subscriptions_total"
 SUBSCRIPTIONS_FAILING = "subscriptions_failing"
 FAILING = "failing"
 SUBSCRIPTIONS = "subscriptions"
+PORTS = "ports"  # of the service: where they listen, and what they have counted
 CURRENT_AS_OF = "current_as_of"  # when the state that is shown was the upstream's, by our clock
 OBJECTIVE_SECONDS = "objective_seconds"  # how old it may be
 ERROR_CODE = "last_error_code"

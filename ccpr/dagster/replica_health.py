@@ -31,7 +31,9 @@ from ccpr.dagster.health import (
 from ccpr.dagster.present import changed_last
 from ccpr.dagster.target_health import TargetHealth, target_states, targets_health
 from ccpr.matrixone.errors import CcprError
+from ccpr.matrixone.sql.quoting import printable
 from ccpr.pipeline.lag import LagMeter
+from ccpr.service.running import CATALOGS, SQL_PORTS, counted_by_ports
 from ccpr.service.status import ReadRow, Waiting, next_attempt
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import StateUnreadable
@@ -165,9 +167,10 @@ def _is_late(target: TargetHealth, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AllHealth:
-    """How all subscriptions are together: those that are not current first."""
+    """How all subscriptions are together: those that are not current first. `ports`: see `ports_text`."""
 
     found: tuple[Health, ...]
+    ports: str = ""
 
     @property
     def failing(self) -> list[Health]:
@@ -192,7 +195,7 @@ class AllHealth:
         shown = {metadata.IS_CURRENT: 0 if self.failing else 1, **self._metadata(), metadata.SUBSCRIPTIONS: self._all()}
         yield dg.AssetMaterialization(dg.AssetKey(HEALTH), self.says, metadata=shown)
 
-    def _metadata(self) -> dict[str, int | dg.TableMetadataValue]:
+    def _metadata(self) -> dict[str, int | str | dg.TableMetadataValue]:
         failing = self.failing
         rows = (
             {"subscription": one.subscription, "state": one.state, "says": one.says[:_LONGEST_TEXT]}
@@ -203,6 +206,7 @@ class AllHealth:
             metadata.SUBSCRIPTIONS_TOTAL: len(self.found),
             metadata.SUBSCRIPTIONS_FAILING: len(failing),
             **({metadata.FAILING: table} if failing else {}),
+            **({metadata.PORTS: self.ports} if self.ports else {}),
         }
 
     def _all(self) -> dg.TableMetadataValue:
@@ -231,4 +235,12 @@ def read_all_health(workspace: Workspace) -> AllHealth:
                 found.append(health_of(workspace, row, plain=row.task_id not in looked_at))
         except (StateUnreadable, UnexpectedError) as error:
             found.append(unreadable_health(row.subscription_name, error))
-    return AllHealth(tuple(sorted(found, key=lambda one: (one.current, one.subscription))))
+    ordered = sorted(found, key=lambda one: (one.current, one.subscription))
+    return AllHealth(tuple(ordered), ports_text(workspace))
+
+
+def ports_text(workspace: Workspace) -> str:
+    """Where `ccpr serve` answers clients of MySQL and of Iceberg on this state folder, and what these ports have
+    counted; empty if there are none."""
+    sql, catalogs = (counted_by_ports(workspace.home, kind) for kind in (SQL_PORTS, CATALOGS))
+    return printable("; ".join([*(f"SQL on {one}" for one in sql), *(f"catalog on {one}" for one in catalogs)]))

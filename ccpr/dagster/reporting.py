@@ -60,11 +60,10 @@ def was_failing(instance: dg.DagsterInstance, subscription: str) -> bool:
     return is_failing(known_verdicts(instance, [key]).get(key))
 
 
-def changed(instance: dg.DagsterInstance, verdicts: Mapping[str, str]) -> dict[str, str | None]:
-    """The subscriptions whose reported verdict is another one, or missing, with what was reported."""
+def changed(instance: dg.DagsterInstance, verdicts: Mapping[str, str]) -> set[str]:
+    """The subscriptions whose reported verdict is another one, or missing."""
     known = known_verdicts(instance, map(_key, verdicts))
-    before = {name: known.get(_key(name)) for name in verdicts}
-    return {name: verdict for name, verdict in before.items() if verdict != verdicts[name]}
+    return {name for name, verdict in verdicts.items() if known.get(_key(name)) != verdict}
 
 
 def _key(subscription: str) -> str:

@@ -8,7 +8,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.mysql.query_runner import QueryLimits
 from ccpr.mysql.replica_session import ReplicaSession
 from ccpr.mysql.replicas import Replicas
-from ccpr.mysql.sql_metrics import SqlMetrics, StatementCounts
+from ccpr.mysql.sql_metrics import RESULTS, SqlMetrics, StatementCounts
 from ccpr.relay.client_port import ClientPort, Listen
 from ccpr.service.running import SQL_PORTS, PortMark
 from ccpr.service.workspace import Workspace
@@ -78,3 +78,15 @@ class ReplicaServer(ClientPort):
     def _look_after(self) -> None:
         while not self._loop.ending.wait(EACH_SECONDS):
             self._loop.attempt("giving points back", self._replicas.let_go)
+            self._loop.attempt("noting what was counted", self._note)
+
+    def _note(self) -> None:
+        results, mark = self._counts.results, self.mark
+        if mark is not None:
+            counts = {
+                "connections": self.sessions,
+                "statements": sum(results[name] for name in RESULTS),
+                "refused": results["refused"] + self.refused,
+                "wrong passwords": self.wrong_passwords,
+            }
+            mark.note(counts)

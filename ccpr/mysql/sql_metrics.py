@@ -16,6 +16,7 @@ from ccpr.relay.client_port import ClientPort
 from ccpr.serve.metrics import metrics_of_port
 
 _NOT_SUPPORTED = 1235
+RESULTS = "done", "refused", "failed"
 
 
 class StatementCounts:
@@ -66,7 +67,7 @@ class SqlMetrics(Collector):
         statements = CounterMetricFamily(
             "ccpr_sql_statements", "Statements; result is done, refused (1235) or failed.", labels=["result"]
         )
-        for result in ("done", "refused", "failed"):
+        for result in RESULTS:
             statements.add_metric([result], self._counts.results[result])
         yield statements
         yield CounterMetricFamily("ccpr_sql_seconds", "Duration of all statements.", self._counts.seconds)

@@ -3,6 +3,7 @@
 import ssl
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -20,6 +21,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.logins import PortLogins
 
 MOST_CONNECTIONS, ANSWER_SECONDS = 64, 60.0
+_RESULTS = "done", "refused", "failed"
 
 
 class Place(Protocol):
@@ -88,12 +90,20 @@ class CatalogPort(Collector):
 
     def _count(self, status: int) -> None:
         self._results["done" if status < 400 else "refused" if status < 500 else "failed"] += 1
+        if (mark := self._mark) is not None:
+            counts = {
+                "requests": sum(self._results[name] for name in _RESULTS),
+                "refused": self._results["refused"] + self.refused,
+                "wrong passwords": self.wrong_passwords,
+            }
+            with suppress(OSError, ValueError):  # it stops, or the disk is full
+                mark.note(counts)
 
     def collect(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(
             "ccpr_catalog_requests", "Requests; result is done, refused or failed.", labels=["result"]
         )
-        for result in ("done", "refused", "failed"):
+        for result in _RESULTS:
             requests.add_metric([result], self._results[result])
         yield requests
         yield from metrics_of_port("ccpr_catalog", self)

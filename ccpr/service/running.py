@@ -1,7 +1,8 @@
 """What runs on a state folder now: one service at most, and ports where others log in. Each holds a file in it locked.
 The lock ends with the process, however that ends, so that no reader is told of one that is gone.
 
-The file of a port has its address, and, of a relay, after that the subscriptions that it skips, as JSON."""
+The file of a port has its address, and after that as JSON what it says of itself: a relay which subscriptions it skips,
+the others what they have counted."""
 
 import json
 import os
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from ccpr.base.file_modes import is_locked, lock_file
 from ccpr.service.errors import ServiceRunning
@@ -25,7 +27,7 @@ class PortMark:
     def __init__(self, home: Path, kind: str, address: str) -> None:
         """Raises StateUnreadable."""
         folder, name = home / kind, f"{uuid.uuid4()}.lock"
-        self._address = address
+        self._address, self._said = address, b""
         self._path, hidden = folder / name, folder / f".{name}"
         try:
             self._file = lock_file(hidden)
@@ -36,11 +38,14 @@ class PortMark:
                 f"the lock file of the port cannot be made: {error.strerror}", subject=str(folder)
             ) from error
 
-    def note(self, left_out: Mapping[str, str]) -> None:
-        """The subscriptions that it skips, by name, and why. Raises OSError."""
-        content = f"{self._address}\n{json.dumps(left_out)}\n".encode()[:_MOST_BYTES]
-        os.pwrite(self._file.fileno(), content, 0)
-        self._file.truncate(len(content))
+    def note(self, said: Mapping[str, str | int]) -> None:
+        """Of a relay the subscriptions that it skips, by name, and why; of others what they have counted. Raises
+        OSError."""
+        content = f"{self._address}\n{json.dumps(said)}\n".encode()[:_MOST_BYTES]
+        if content != self._said:
+            os.pwrite(self._file.fileno(), content, 0)
+            self._file.truncate(len(content))
+            self._said = content
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -52,19 +57,28 @@ def addresses(home: Path, kind: str) -> tuple[str, ...]:
     return tuple(sorted(address for address, _ in _marks(home, kind)))
 
 
+def counted_by_ports(home: Path, kind: str) -> tuple[str, ...]:
+    """Where ports of this folder listen now, and what each has counted."""
+    found = list[str]()
+    for address, said in _marks(home, kind):
+        counts = ", ".join(f"{count:,} {name}" for name, count in said.items() if isinstance(count, int))
+        found.append(f"{address}: {counts} since it began" if counts else address)
+    return tuple(sorted(found))
+
+
 def left_out_by_relays(home: Path, name: str) -> tuple[str, ...]:
     """What relays of this folder say of a subscription that they skip, with their addresses."""
-    said = sorted((address, left_out[name]) for address, left_out in _marks(home, RELAYS) if name in left_out)
+    said = sorted((address, skipped[name]) for address, skipped in _marks(home, RELAYS) if name in skipped)
     return tuple(f"the relay on {address} does not have it in its catalog: {why}" for address, why in said)
 
 
-def _marks(home: Path, kind: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _marks(home: Path, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for text in filter(None, map(_content, (home / kind).glob("[!.]*.lock"))):
         address, _, rest = text.partition("\n")
-        left_out: object = {}
+        said: object = {}
         with suppress(ValueError):  # it is being written
-            left_out = json.loads(rest or "{}")
-        yield address, left_out if isinstance(left_out, dict) else {}
+            said = json.loads(rest or "{}")
+        yield address, said if isinstance(said, dict) else {}
 
 
 def _content(path: Path) -> str | None:

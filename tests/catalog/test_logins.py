@@ -16,7 +16,7 @@ from ccpr.matrixone.server.wrong_passwords import FREE, password_digest
 from ccpr.relay.client_port import Listen
 from ccpr.relay.errors import RelayListen, RelayTls
 from ccpr.serve.catalog_port import CatalogPort
-from ccpr.service.running import CATALOGS, addresses
+from ccpr.service.running import CATALOGS, addresses, counted_by_ports
 from ccpr.state.logins import LoginRole, PortLogin, PortLogins, ReadLimits
 from tests.support.certificates import self_signed
 from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, ids, served
@@ -175,6 +175,8 @@ def test_where_it_listens_is_marked_and_what_it_did_counted(lake: IcebergLake, p
     assert results["done"] >= 3
     assert (results["refused"], results["failed"]) == (1, 0)
     assert set(found) == {"ccpr_catalog_sessions", "ccpr_catalog_refused_total", "ccpr_catalog_wrong_passwords_total"}
+    counted = f"{int(results['done']) + 1} requests, 1 refused, 0 wrong passwords since it began"
+    assert counted_by_ports(lake.workspace.home, CATALOGS) == (f"{port.address}: {counted}",)
 
 
 def test_with_a_certificate_it_is_https_which_clients_check(

@@ -10,6 +10,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
+from ccpr.dagster.replica_health import ports_text
 from ccpr.mysql.replicas import LOOK_SECONDS
 from ccpr.state.errors import StateUnavailable
 from ccpr.state.pins import Pins
@@ -205,6 +206,9 @@ def test_what_is_answered_is_counted_and_status_says_where(served: Served) -> No
         ("ccpr_sql_wrong_passwords_total",): 1,
     }
     assert 0 < after["ccpr_sql_seconds_total",] < 20
+    statements = sum(int(value) for name, value in after.items() if name[0] == "ccpr_sql_statements_total")
+    counted = f"0 connections, {statements} statements, 1 refused, 1 wrong passwords since it began"
+    until(lambda: ports_text(served.workspace) == f"SQL on {served.server.address}: {counted}", "Dagster's text")
     assert command("status", "s")["sql_ports"] == [f"127.0.0.1:{served.server.port}"]
     served.server.stop()
     assert command("status", "s")["sql_ports"] == []

@@ -16,6 +16,7 @@ from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.pipeline.lag import LagMeter
 from ccpr.schema.choices import DdlPolicy, Dialect
+from ccpr.service.running import CATALOGS, SQL_PORTS, PortMark
 from ccpr.service.status import ReadRow
 from ccpr.service.workspace import Workspace
 from ccpr.state.care_records import Drill, DrillRecords, Scrub, ScrubRecords
@@ -198,6 +199,32 @@ def test_drills_and_scrubs_that_are_asked_for_are_reported_when_they_change(
     passed, says = reported()[FILES_READ]
     assert (passed, says.startswith("not all files were read again for 3 d")) == (False, True), says
     assert reported() == {}, "its age alone is no news"
+
+
+def test_the_ports_of_the_service_are_a_line_of_the_first_page_while_they_listen(
+    subscribe: Subscribe, workspace: Workspace, tick: Tick, instance: dg.DagsterInstance
+) -> None:
+    def ports() -> str:
+        event = instance.get_latest_materialization_event(dg.AssetKey("replication_health"))
+        assert event is not None
+        assert event.asset_materialization is not None
+        found = event.asset_materialization.metadata.get("ports")
+        return "" if found is None else str(found.value)
+
+    subscribe("orders", **ran(10))
+    tick()
+    assert ports() == ""
+    one, other = (PortMark(workspace.home, kind, "127.0.0.1:1") for kind in (SQL_PORTS, CATALOGS))
+    one.note({"connections": 2, "statements": 1234})
+    tick()
+    assert ports() == "SQL on 127.0.0.1:1: 2 connections, 1,234 statements since it began; catalog on 127.0.0.1:1"
+    other.remove()
+    tick()
+    assert ports().endswith("statements since it began")
+    one.remove()
+    assert {event.asset_key.to_user_string() for event in tick().asset_events} == {"replication_health"}
+    assert ports() == ""
+    assert not tick().asset_events
 
 
 def test_settings_that_cannot_be_read_are_reported(subscribe: Subscribe, tick: Tick) -> None:
