@@ -86,6 +86,8 @@ def test_a_database_with_partitioned_tables_is_replicated_as_it_is(source: Sourc
     while source.run()["point"]:
         pass
     source.assert_equal_at_every_point()
+    upstream = {name for _, name in source.storage.snapshots}
+    assert set(command("status", "s")["snapshots"]) == upstream, "it names those that there are"
 
 
 def run_to_the_end(source: Source) -> None:
