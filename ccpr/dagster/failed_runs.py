@@ -64,8 +64,9 @@ def keep_failed(instance: dg.DagsterInstance, subscription: str, assets: Iterabl
     """Leave the partition of the assets failed after a run that did not end what has failed before: to Dagster it is as
     the run with the newest plan to materialize it. Returns whether there is a failed run."""
     run = newest_failed(instance, subscription)
-    for asset in assets if run is not None else ():
-        _plan(instance, run, subscription, asset)
+    if run is not None:
+        for asset in assets:
+            _plan(instance, run, subscription, asset)
     return run is not None
 
 
