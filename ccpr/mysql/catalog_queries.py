@@ -91,8 +91,12 @@ def _changed(node: exp.Expr, constant: Constant) -> exp.Expr:
         node.set("catalog", None)
     elif isinstance(node, exp.Collate) or (isinstance(node, exp.Cast) and _is_of_bytes(node)):
         return node.this
-    elif isinstance(node, exp.Like | exp.ILike) and not isinstance(node.parent, exp.Escape):
-        return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+    elif isinstance(node, exp.Like | exp.ILike):
+        like = exp.ILike(**node.copy().args)
+        return like if isinstance(node.parent, exp.Escape) else exp.Escape(this=like, expression=exp.convert("\\"))
+    elif isinstance(node, exp.EQ | exp.NEQ | exp.In):  # letter case does not count here, in MySQL
+        for text in (one for one in node.iter_expressions() if isinstance(one, exp.Literal) and one.is_string):
+            text.replace(exp.Collate(this=text.copy(), expression=exp.var("NOCASE")))
     elif isinstance(node, _OF_TEXT):
         node.set("this", exp.cast(node.this, "text"))  # MySQL would convert a number
     elif isinstance(node, exp.SessionParameter):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.mysql.expression_rules import Expressions, Rules, rule
+from ccpr.mysql.expression_rules import Expressions, Rules, rule, written_number
 from ccpr.mysql.statement_text import refused
 from ccpr.mysql.terms import Term, decimal_sql, huge, made, text_sql
 from ccpr.mysql.value_kinds import EXACT, INT, NULL, TRUTH
@@ -21,7 +21,12 @@ _SIGNS: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
 }
 # They bind otherwise to one another in MySQL than sqlglot reads them.
-_PREDICATES = (*_SIGNS, exp.Between, exp.In, exp.Like, exp.Escape, exp.Is, exp.Not)
+_PREDICATES = (*_SIGNS, exp.Between, exp.In, exp.Like, exp.RegexpLike, exp.Escape, exp.Is, exp.Not)
+_REPEATED = r"(?:[*+?]|\{\d\d?(?:,(?:\d\d?)?)?\})?"
+_PATTERN = re.compile(
+    r"(?:(?:[^\\\[\](){}*+?|^$\0-\x1f]|\\[.\[\](){}*+?|^$\\/-]|\[\^?(?:[^\\\[\]^&~-](?:-[^\\\[\]^&~-])?)+\]|\))"
+    rf"{_REPEATED}|[(|^$](?![*+?{{]))+"
+)
 
 
 def _compared(rules: Expressions, node: exp.Binary) -> Term:
@@ -35,7 +40,8 @@ def _compared(rules: Expressions, node: exp.Binary) -> Term:
 
 
 def _between(rules: Expressions, node: exp.Between) -> Term:
-    value, low, high = (rules.value(one) for one in (node.this, node.args["low"], node.args["high"]))
+    value = rules.value(node.this)
+    low, high = (written_number(rules.value(node.args[name]), value) for name in ("low", "high"))
     doubles = [one.kind.base == "double" for one in (low, high)]
     if value.kind.base != "double" and doubles[0] != doubles[1] and "null" not in (low.kind.base, high.kind.base):
         raise refused("BETWEEN numbers of several kinds")
@@ -65,8 +71,9 @@ def _within(rules: Expressions, node: exp.In) -> Term:
             sql = f"SELECT CAST(c0 AS DECIMAL(38,{digits})) FROM ({sql})"
         return made(f"({left} IN ({sql}))", TRUTH, value)
     options, lefts = list[str](), set[str]()
-    terms = [rules.value(one) for one in node.expressions]
-    if {"double"} & {one.kind.base for one in terms} and value.kind.base != "double":
+    terms = [written_number(rules.value(one), value) for one in node.expressions]
+    bases = {one.kind.base for one in terms} - {"null"}
+    if "double" in bases and len(bases) > 1 and value.kind.base != "double":
         raise refused("IN with numbers of several kinds")
     for one in terms:
         left, right = rules.comparable(value, one, "IN")
@@ -86,14 +93,31 @@ def _like(rules: Expressions, node: exp.Like | exp.Escape) -> Term:
             raise refused("this ESCAPE")
     else:
         like = node
-    value, pattern = rules.value(like.this), rules.text_value(like.expression, "a pattern of LIKE")
-    if value.kind.base not in ("text", "null") or value.kind.collation:
-        raise refused(f"LIKE of a {value.kind.collation or value.kind.base}")
-    if re.search(rf"(?<!{re.escape(escape)})({re.escape(escape * 2)})*{re.escape(escape)}\Z", pattern):
+    value, given = rules.value(like.this), rules.value(like.expression)
+    for one in (value, given):
+        if one.kind.base not in ("text", "null") or one.kind.collation:
+            raise refused(f"LIKE of a {one.kind.collation or one.kind.base}")
+    pattern = given.value if isinstance(given.value, str) else escape
+    if given.value is not None and re.search(
+        rf"(?<!{re.escape(escape)})({re.escape(escape * 2)})*{re.escape(escape)}\Z", pattern
+    ):
         raise refused("a pattern of LIKE that ends in its escape")
-    sql = f"{value.sql} {'NOT LIKE' if like.args.get('negate') else 'LIKE'} {text_sql(pattern)}"
+    sql = f"{value.sql} {'NOT LIKE' if like.args.get('negate') else 'LIKE'} {given.sql}"
     ending = f" ESCAPE {text_sql(escape)}" if escape in pattern else ""  # without one DuckDB has faster ways
-    return made(f"({sql}{ending})", TRUTH, value)
+    return made(f"({sql}{ending})", TRUTH, value, given)
+
+
+def _matched(rules: Expressions, node: exp.RegexpLike) -> Term:
+    """With what patterns mean everywhere: MySQL's own depends on its version."""
+    value, pattern = rules.value(node.this), rules.text_value(node.expression, "a pattern of REGEXP")
+    if value.kind.base not in ("text", "null") or value.kind.collation:
+        raise refused(f"REGEXP of a {value.kind.collation or value.kind.base}")
+    if not _PATTERN.fullmatch(pattern):
+        raise refused(
+            "this pattern of REGEXP", r"it has . ^ $ | ( ) * + ? {2,3} [a-z] [^a-z] and signs behind a \, no more"
+        )
+    text = f"ccpr_line({value.sql})" if "." in pattern or "$" in pattern else value.sql
+    return made(f"regexp_matches({text}, {text_sql(pattern)})", TRUTH, value)
 
 
 def _is(rules: Expressions, node: exp.Is) -> Term:
@@ -184,6 +208,7 @@ CONDITION_RULES: Rules = {
     exp.In: rule(_within, "query"),
     exp.Like: rule(_like, "negate"),
     exp.Escape: rule(_like),
+    exp.RegexpLike: rule(_matched),
     exp.Is: rule(_is),
     **dict.fromkeys((exp.And, exp.Or, exp.Xor), rule(_joined)),
     exp.Not: rule(_negated),

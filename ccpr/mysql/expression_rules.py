@@ -27,11 +27,25 @@ from ccpr.mysql.terms import (
     shown,
     text_sql,
 )
-from ccpr.mysql.value_kinds import DATE, DOUBLE, EXACT, INT, NULL, NUMBERS, ROUNDED, TEXT, TRUTH, UINT, WHOLE, ValueKind
+from ccpr.mysql.value_kinds import (
+    DATE,
+    DOUBLE,
+    EXACT,
+    INT,
+    NULL,
+    NUMBERS,
+    OF_LABELS,
+    ROUNDED,
+    TEXT,
+    TRUTH,
+    UINT,
+    WHOLE,
+    ValueKind,
+)
 
 MOST_INT = 2**63 - 1
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d{1,6})?)?")
-_WRITTEN_WHOLE = re.compile(r"0|-?[1-9]\d{0,14}")
+_MOMENT = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)(?:[ T](\d\d?):(\d\d?):(\d\d?)(?:\.(\d{1,6}))?)?")
+_WRITTEN_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d{1,15})?")
 _PARTS = frozenset(("this", "expression", "expressions"))
 
 
@@ -101,6 +115,8 @@ class Expressions:
             raise refused("an expression of a DOUBLE that was rounded", "MySQL shows it with as many digits")
         if found.kind.base == "opaque":
             raise refused(f"an expression of a {found.kind.name} column", "its values are shown, not computed with")
+        if found.kind.name in OF_LABELS:
+            return replace(found, kind=replace(TEXT, collation=found.kind.collation))
         return found
 
     def settled(self, node: exp.Expr, what: str) -> Term:
@@ -169,9 +185,7 @@ class Expressions:
             if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
                 raise refused("this ORDER BY")
             found = self.settled(node.this, what)
-            if found.kind.collation:
-                raise refused(f"ORDER BY of text with collation {found.kind.collation}")
-            parts.append(found.sql + direction(node))
+            parts.append(ordering(replace(found, kind=self.term(node.this).kind)) + direction(node))
         return f"ORDER BY {', '.join(parts)}"
 
     # ---- literals
@@ -237,14 +251,13 @@ class Expressions:
             if "double" in bases:
                 return double(left), double(right)
             return plain(left), plain(right)
-        if bases == {"text"} or len(bases) == 1 or bases <= {"date", "datetime"}:
+        if bases in ({"text"}, {"date"}, {"datetime"}, set()) or bases <= {"date", "datetime"}:
             return left.sql, right.sql
         if bases in ({"date", "text"}, {"datetime", "text"}):
             return written_moment(left).sql, written_moment(right).sql
-        if bases in ({"int", "text"}, {"uint", "text"}):
-            numbers = _written_whole(left), _written_whole(right)
-            if all(one.kind.base != "text" for one in numbers):
-                return plain(numbers[0]), plain(numbers[1])
+        numbers = written_number(left, right), written_number(right, left)
+        if numbers != (left, right):
+            return self.comparable(*numbers, what)
         raise refused(f"{what} of {' and '.join(sorted(bases))}", "MySQL would convert one of them")
 
     def unified(self, terms: Sequence[Term], what: str) -> tuple[list[str], Term]:
@@ -283,25 +296,41 @@ def written_moment(term: Term) -> Term:
     """A text beside a date or a moment, as one. Raises StatementRefused."""
     if term.kind.base != "text":
         return term
-    if isinstance(term.value, str) and _MOMENT.fullmatch(term.value):
+    if isinstance(term.value, str) and (parts := _MOMENT.fullmatch(term.value)):
+        *numbers, fraction = parts.groups()
         try:
-            if len(term.value) == 10:
-                return moment_literal(date.fromisoformat(term.value))
-            return moment_literal(datetime.fromisoformat(term.value), 6 if "." in term.value else 0)
+            if numbers[-1] is None:
+                return moment_literal(date(*map(int, numbers[:3])))
+            at = datetime(*map(int, numbers), int((fraction or "0").ljust(6, "0")))
+            return moment_literal(at, 6 if fraction else 0)
         except ValueError:
             pass
     raise refused("a date compared with text", "only with one written out: '2026-01-31' or '2026-01-31 09:30:00'")
 
 
-def _written_whole(term: Term) -> Term:
-    """A text beside a whole number, as one: MySQL compares doubles, which is the same for so many digits."""
-    if isinstance(term.value, str) and _WRITTEN_WHOLE.fullmatch(term.value):
-        return Term(term.value, INT, int(term.value))
-    return term
+def written_number(term: Term, other: Term) -> Term:
+    """A text that is written out beside a number, as one. MySQL compares doubles, which is the same for whole numbers
+    of so many digits."""
+    found = isinstance(term.value, str) and _WRITTEN_NUMBER.fullmatch(term.value)
+    if not found or other.kind.base not in ("int", "uint", "decimal", "double"):
+        return term
+    if found.group(1) is None and other.kind.base in WHOLE:
+        return Term(term.sql, INT, int(found.group()))
+    return Term(f"CAST('{found.group()}' AS DOUBLE)", DOUBLE, float(found.group()))
 
 
 def _is_unsigned(term: Term) -> bool:
     return term.kind.base in ("uint", "null") or (isinstance(term.value, int) and term.value >= 0)
+
+
+def ordering(term: Term) -> str:
+    """What it is ordered by: an enum by the places of its labels."""
+    kind = term.kind
+    if not kind.is_ordered:
+        raise refused(f"ORDER BY of a {kind.name or kind.collation}")
+    if term.value is not None:
+        raise refused("ORDER BY of a value that is written out", "in parentheses, or as a parameter, it may be a place")
+    return f"ccpr_place({term.sql}, [{', '.join(map(text_sql, kind.labels))}])" if kind.labels else term.sql
 
 
 def direction(node: exp.Ordered) -> str:

@@ -223,7 +223,10 @@ def _cast_number(found: Term, kind: exp.DType, sizes: Sequence[int], to: exp.Exp
     if kind == exp.DType.BIGINT and not sizes and base in (*EXACT, "null"):
         return made(f"CAST({found.sql} AS BIGINT)", INT, found)
     if kind == exp.DType.UBIGINT and not sizes and base in WHOLE:
-        return made(f"CAST({found.sql} AS UBIGINT)", UINT, found)
+        sql = f"CAST({found.sql} AS UBIGINT)"
+        if isinstance(found.value, int) and found.value >= 0:  # as a parameter without a sign is written
+            return Term(sql, UINT, found.value)
+        return made(sql, UINT, found)
     if kind == exp.DType.DOUBLE and not sizes and base in (*EXACT, "double"):
         return made(f"CAST({huge(found) if base == 'truth' else found.sql} AS DOUBLE)", DOUBLE, found)
     if kind == exp.DType.DECIMAL and base in EXACT:

@@ -17,6 +17,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Table
 from ccpr.matrixone.server.answers import Answer, Done, FramedRows, ResultSet, StatementError
 from ccpr.matrixone.server.connection import SERVER_VERSION
+from ccpr.matrixone.server.prepared import Parameter
 from ccpr.matrixone.sql.lexer import Token
 from ccpr.mirror.points import FIRST_INSTANT, Point, TableRef
 from ccpr.mirror.sql import PointTable
@@ -31,7 +32,6 @@ from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, cells_of, show, texts
 from ccpr.mysql.sql_metrics import StatementCounts
 from ccpr.mysql.statement_text import (
-    Parameter,
     StatementText,
     moment_of,
     parameters_in,
@@ -43,6 +43,7 @@ from ccpr.mysql.value_kinds import kinds_of
 from ccpr.state.logins import LoginRole, ReadLimits
 
 _T = TypeVar("_T")
+MOST_VARIABLES = 100
 MOST_KEPT = 200  # tables of a session whose manifests stay read
 _DUAL: Final = "dual"  # a table with a row, and no column that a statement could name
 _ONE_ROW: Final = pa.table({_DUAL: [0]})
@@ -92,6 +93,7 @@ class ReplicaSession:
         self._chosen: tuple[ServedReplica, Point] | None = None  # SET ccpr_point
         self._chosen_until = ExitStack()
         self._warnings = list[tuple[str, int, str]]()  # of the last statement: level, code, message
+        self._variables = dict[str, Parameter]()  # by @name in lower case
         self._most_rows: int | None = None
         self._seconds: float | None = None
 
@@ -159,7 +161,7 @@ class ReplicaSession:
             return texts("Level,Code,Message", self._warnings)
         self._warnings = []
         if first in ("SELECT", "WITH", "("):
-            return self._select(understood(text, parameters), binary=binary)
+            return self._select(understood(text, parameters, self._variables), binary=binary)
         if parameters:
             raise refused(f"a prepared {first:.20}")
         if _is_of_subscriptions(first, second, tokens):
@@ -183,14 +185,17 @@ class ReplicaSession:
                 raise refused(first)
             case _:
                 raise StatementError(1064, f"SQL syntax: no statement begins with {first:.40}", "42000")
-        return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
+        return self._done()
+
+    def _done(self, warnings: int = 0) -> Done:
+        return Done(in_transaction=self._in_transaction, autocommit=self._autocommit, warnings=warnings)
 
     def _subscriptions(self, text: str) -> ResultSet | Done:
         found = admin_statements.answered(self._replicas, self.user, self.address, text)
         if found.columns is not None:
             return texts(found.columns, found.rows)
         self._warnings = [("Note", 1105, one) for one in found.warnings]
-        return Done(warnings=len(self._warnings))
+        return self._done(len(self._warnings))
 
     def _begin(self, words: Sequence[str]) -> None:
         self._end()
@@ -214,10 +219,17 @@ class ReplicaSession:
 
     def _set(self, tokens: Sequence[Token]) -> Done:
         if any(token.is_word("TRANSACTION") for token in tokens[1:3]):
-            return Done()  # a reader sees one point, whatever the level
-        for name, value in [_assigned(part) for part in _parts(tokens[1:])]:
+            return self._done()  # a reader sees one point, whatever the level
+        parts = _parts(tokens[1:])
+        of_user = [part for part in parts if part and part[0].kind == "variable" and part[0].value[:2] != "@@"]
+        for name, value in [_assigned(part) for part in parts if part not in of_user]:
             self._set_one(name, value)
-        return Done(in_transaction=self._in_transaction, autocommit=self._autocommit)
+        for part in of_user:
+            self._variables[part[0].value.lower()] = _value_of(part)
+        if len(self._variables) > MOST_VARIABLES:
+            self._variables.clear()
+            raise refused(f"more than {MOST_VARIABLES} variables of the user (@name)", "all are NULL now")
+        return self._done()
 
     def _set_one(self, name: str, value: str) -> None:
         plain = value.lower()
@@ -467,14 +479,27 @@ def _assigned(part: Sequence[Token]) -> tuple[str, str]:
     name, values = words[0].value.lower() if words else "", words[2:]
     if name.startswith("@@"):
         name = name.removeprefix("@@").removeprefix("session.").removeprefix("local.")
-    elif name.startswith("@"):
-        raise refused("a variable of the user (@name)")
     if name == "sql_mode" and len(values) == 6 and values[0].is_word("CONCAT"):  # CONCAT(@@sql_mode, ',…')
         values = values[4:5]
     is_signed = len(values) == 2 and values[0].value in ("-", "+")
     if len(words) < 3 or not words[1].is_sign("=") or not (len(values) == 1 or is_signed):
         raise refused("SET of something else than a value that is written out")
     return name, "".join(token.value for token in values)
+
+
+def _value_of(part: Sequence[Token]) -> str | int | None:
+    """What `@name = value` or `@name := value` gives."""
+    values = [token for token in part[1:] if not token.is_sign(":")]
+    is_negative = len(values) == 3 and values[1].is_sign("-")
+    value = values[-1]
+    if len(values) == 2 + is_negative and values[0].is_sign("="):
+        if value.kind == "number" and value.value.isdecimal() and len(value.value) < 19:
+            return -int(value.value) if is_negative else int(value.value)
+        if value.kind == "text" and not is_negative:
+            return value.value
+        if value.is_word("NULL") and not is_negative:
+            return None
+    raise refused("SET @name = …", "it is a whole number, a text that is written out, or NULL")
 
 
 def _decoded(text: bytes) -> str:

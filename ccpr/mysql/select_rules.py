@@ -17,7 +17,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.mirror.duckdb_rows import quoted
 from ccpr.mysql.condition_rules import CONDITION_RULES
 from ccpr.mysql.date_rules import DATE_RULES
-from ccpr.mysql.expression_rules import VALUE_RULES, Expressions, Rules, direction
+from ccpr.mysql.expression_rules import VALUE_RULES, Expressions, Rules, direction, ordering
 from ccpr.mysql.group_rules import GROUP_RULES
 from ccpr.mysql.number_rules import NUMBER_RULES
 from ccpr.mysql.select_scope import (
@@ -173,8 +173,7 @@ class _Query(Expressions):
                 place = names.index(inner.name.lower())
             else:
                 raise refused("ORDER BY of a UNION by something else than one of its columns")
-            _ordering(columns[place].kind)
-            parts.append(f"{place + 1}{direction(one)}")
+            parts.append(ordering(Term(str(place + 1), columns[place].kind)) + direction(one))
         return f" ORDER BY {', '.join(parts)}"
 
     def _select(self, node: exp.Expr, above: SelectScope | None, outermost: bool, scalar: bool) -> Translated:
@@ -239,7 +238,7 @@ class _Query(Expressions):
             if part is None:
                 continue
             inner = part.expression
-            while isinstance(inner, exp.Paren):
+            while isinstance(inner, exp.Paren) or (isinstance(inner, exp.Cast) and inner.is_type("ubigint")):
                 inner = inner.this
             if not isinstance(inner, exp.Literal) or inner.is_string or not inner.this.isdecimal():
                 raise refused(f"{name.upper()} of something else than a whole number")
@@ -254,34 +253,40 @@ class _Query(Expressions):
         if from_ is None:
             return ""
         sql = f" FROM {self._source(from_.this, scope)}"
-        bare = [one for one in joins if not one.args.get("on") and not one.args.get("using")]
+        bare = [one for one in joins if not any(one.args.get(part) for part in ("on", "using", "method"))]
         if bare and any(one.args.get("side") for one in joins):
             raise refused("an outer join beside a table that is joined without a condition")
         for join in joins:
-            only_parts(join, {"this", "side", "kind", "on", "using"})
+            only_parts(join, {"this", "side", "kind", "on", "using", "method"})
             side, kind = (join.args.get("side") or "").upper(), (join.args.get("kind") or "").upper()
             if side not in ("", "LEFT", "RIGHT") or kind not in ("", "INNER", "CROSS", "OUTER"):
                 raise refused(f"{side} {kind} JOIN".strip())
-            right = self._source(join.this, scope)
-            if join.args.get("using"):
+            right, using = self._source(join.this, scope), [one.name for one in join.args.get("using") or ()]
+            if method := join.args.get("method"):
+                if method != "NATURAL":
+                    raise refused(f"{method} JOIN")
+                using = scope.alike()
+            if using:
                 if side == "RIGHT" or scope.using:
                     raise refused("USING of a RIGHT JOIN" if side else "USING of several joins")
-                condition = self._using(join.args["using"], scope)
+                condition = self._using(using, scope)
             elif join.args.get("on") is not None:
                 condition = self.truth(join.args["on"]).sql
+            elif side:
+                raise refused(f"NATURAL {side} JOIN of tables without a common name")
             else:
                 sql += f" CROSS JOIN {right}"
                 continue
             sql += f" {side or 'INNER'} JOIN {right} ON {condition}"
         return sql
 
-    def _using(self, names: Sequence[exp.Expr], scope: SelectScope) -> str:
+    def _using(self, names: Sequence[str], scope: SelectScope) -> str:
         scope.using, right, parts = True, scope.sources[-1], []
         for one in names:
-            name = one.name.lower()
+            name = one.lower()
             left = [source for source in scope.sources[:-1] if name in source.columns and name not in source.hidden]
             if len(left) != 1 or name not in right.columns:
-                raise unknown_column(one.name, "from clause")
+                raise unknown_column(one, "from clause")
             a, b = self.comparable(left[0].term(name), right.term(name), "USING")
             parts.append(f"{a} = {b}")
             right.hidden.add(name)
@@ -373,23 +378,40 @@ class _Query(Expressions):
         group = node.args.get("group")
         if group is None:
             return ""
+        rollup = group.args.get("rollup")
         for name, value in group.args.items():
-            if name != "expressions" and value:
+            if name not in ("expressions", "rollup") and value:
                 raise refused(f"GROUP BY {name.upper()}")
         parts = []
         for one in group.expressions:
             if isinstance(one, exp.Literal) and not one.is_string:
                 found = terms[_position(one, len(terms))]
             else:
-                found = self._scope.group_key(one) or self.term(one)
+                found = self._of_columns(one)
                 if found.is_literal:
                     raise refused("GROUP BY of a value that is written out")
             if found.computed is not None or found.kind.base == "opaque" or found.kind.collation:
                 raise refused(f"GROUP BY of a {found.kind.name or found.kind.collation or 'quotient'}")
             if found.aggregate or found.window:
                 raise StatementError(1056, "Can't group on a function of a group", "42000")
-            parts.append(found.sql)
-        return f" GROUP BY {', '.join(parts)}"
+            parts.append(found)
+        listed = ", ".join(one.sql for one in parts)
+        if not rollup:
+            return f" GROUP BY {listed}"
+        if (
+            rollup[0].expressions
+            or len(rollup) > 1
+            or any(node.args.get(one) for one in ("having", "order", "distinct"))
+        ):
+            raise refused("WITH ROLLUP beside HAVING, ORDER BY or DISTINCT")
+        order = (f"grouping({one.sql}), {ordering(one)} ASC NULLS FIRST" for one in parts)
+        return f" GROUP BY ROLLUP ({listed}) ORDER BY {', '.join(order)}"
+
+    def _of_columns(self, node: exp.Expr) -> Term:
+        scope = self._scope
+        scope.columns_first = True
+        found, scope.columns_first = self.term(node), False
+        return found
 
     def _order(self, node: exp.Select, items: Sequence[tuple[str, Term]], grouped: bool) -> str:
         order = node.args.get("order")
@@ -402,14 +424,13 @@ class _Query(Expressions):
             if isinstance(one.this, exp.Literal) and not one.this.is_string:
                 found = items[_position(one.this, len(items))][1]
             else:
-                found = self._scope.order_key(one.this) or self.term(one.this)
+                found = self._scope.order_key(one.this) or self._of_columns(one.this)
             if node.args.get("distinct") is not None and found.sql not in sqls:
                 raise refused("ORDER BY of something that SELECT DISTINCT does not list")
             if (found.aggregate and not grouped) or (found.window and grouped):
                 raise refused("ORDER BY of a function of a group or window")
-            _ordering(found.kind)
             sql = f"c{sqls.index(found.sql)}" if found.sql in sqls else shown(found)
-            parts.append(sql + direction(one))
+            parts.append(ordering(replace(found, sql=sql)) + direction(one))
         return f" ORDER BY {', '.join(parts)}"
 
     # ---- queries inside expressions
@@ -418,7 +439,8 @@ class _Query(Expressions):
         found = self.query(node.this, self._scope, scalar=True)
         if len(found.columns) != 1:
             raise StatementError(1241, "Operand should contain 1 column(s)", "21000")
-        return Term(f"({found.sql})", found.columns[0].kind, computed=found.columns[0].computed)
+        kind = replace(found.columns[0].kind, labels=())
+        return Term(f"({found.sql})", kind, computed=found.columns[0].computed)
 
     def rows_of(self, node: exp.Expr) -> tuple[str, list[ValueKind]]:
         inner = node.this if isinstance(node, exp.Subquery) else node
@@ -442,11 +464,6 @@ def _position(node: exp.Literal, count: int) -> int:
     return int(node.this) - 1
 
 
-def _ordering(kind: ValueKind) -> None:
-    if kind.base == "opaque" or kind.collation:
-        raise refused(f"ORDER BY of a {kind.name or kind.collation}")
-
-
 def _kind_shown(term: Term, outermost: bool) -> ValueKind:
     if term.computed is not None and not outermost:
         return ValueKind("opaque", term.kind.digits, "quotient")
@@ -456,7 +473,9 @@ def _kind_shown(term: Term, outermost: bool) -> ValueKind:
 def _as_kinds(side: Translated, kinds: Sequence[ValueKind]) -> Translated:
     """DuckDB itself would give decimals fewer digits, and texts a number."""
     columns = [
-        f"c{place}" if kind == column.kind or column.kind == NULL else f"{_converted(f'c{place}', kind)} AS c{place}"
+        f"c{place}"
+        if kind == column.kind or column.kind == NULL or kind.base == "text"
+        else f"{_converted(f'c{place}', kind)} AS c{place}"
         for place, (column, kind) in enumerate(zip(side.columns, kinds, strict=True))
     ]
     return replace(side, sql=f"SELECT {', '.join(columns)} FROM ({side.sql})")
@@ -468,6 +487,8 @@ def _converted(sql: str, kind: ValueKind) -> str:
 
 
 def _common(one: ValueKind, other: ValueKind) -> ValueKind:
+    if {one.base, other.base} == {"text"} and not one.collation and not other.collation:
+        return ValueKind("text", name=one.name or other.name)
     if one == other and one.base not in ("opaque", "truth") and not one.collation:
         return one
     if one.base == "null":

@@ -82,6 +82,7 @@ class SelectScope:
     aliases : of the select list, where they may be named in an expression.
     listed : all of them, for ORDER BY of a name.
     windows : of its WINDOW.
+    columns_first : in an expression of GROUP BY or ORDER BY, where a name is a column's before it is an alias.
     """
 
     above: "SelectScope | None"
@@ -90,19 +91,16 @@ class SelectScope:
     listed: dict[str, Term] = field(default_factory=dict)
     windows: dict[str, exp.Expr] = field(default_factory=dict)
     using: bool = False
+    columns_first: bool = False
 
     def column(self, node: exp.Column, *, in_group: bool = False) -> Term:
         name = node.name.lower()
-        if self._is_alias(node):
-            return self._told_apart(name, self.aliases[name])
-        return self._stored(node, in_group=in_group)
-
-    def group_key(self, node: exp.Expr) -> Term | None:
-        """Of a name in GROUP BY, which is a column's before it is an alias."""
-        if not self._is_alias(node) or self.aliases[node.name.lower()] is not _AMBIGUOUS:
-            return None
-        is_column = any(node.name.lower() in source.columns for source in self.sources)
-        return self._stored(node, in_group=False) if is_column else None
+        if not self._is_alias(node):
+            return self._stored(node, in_group=in_group)
+        alias, is_column = self.aliases[name], any(name in source.columns for source in self.sources)
+        if alias is _AMBIGUOUS and is_column and self.columns_first:
+            return self._stored(node, in_group=in_group)
+        return self._told_apart(name, alias)
 
     def order_key(self, node: exp.Expr) -> Term | None:
         """Of a name in ORDER BY, which is an alias before it is a column's."""
@@ -155,6 +153,11 @@ class SelectScope:
         ]
         rest = [(name, source) for source in sources for name in source.columns if qualifier or name not in merged]
         return [(source.columns[name][0], source.term(name)) for name, source in (*first, *rest)]
+
+    def alike(self) -> list[str]:
+        """The names that the last table has, and one before it."""
+        *before, last = self.sources
+        return [name for source in before for name in source.columns if name in last.columns]
 
     def name_items(self, items: Sequence[tuple[str, Term]]) -> None:
         """From here on, the select list may be named by its aliases."""

@@ -1,5 +1,6 @@
 """SHOW, DESCRIBE and the variables that clients ask for when they connect, and in their trees of databases."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -44,11 +45,16 @@ VARIABLES: Final[Mapping[str, str | int]] = {
 _ANY_VALUE: Final = (
     "autocommit collation_connection sql_mode transaction_isolation tx_isolation transaction_read_only "
     "net_write_timeout net_read_timeout wait_timeout interactive_timeout sql_quote_show_create foreign_key_checks "
-    "unique_checks sql_safe_updates profiling lock_wait_timeout innodb_lock_wait_timeout"
+    "unique_checks sql_safe_updates profiling lock_wait_timeout innodb_lock_wait_timeout max_allowed_packet "
+    "session_track_schema session_track_system_variables session_track_state_change session_track_transaction_info "
+    "collation_server collation_database sql_big_selects max_join_size sql_notes sql_warnings sql_log_bin sql_log_off "
+    "optimizer_switch sort_buffer_size join_buffer_size tmp_table_size max_heap_table_size query_cache_type "
+    "default_storage_engine"
 )
+_CHARSETS_SET: Final = "names character_set_client character_set_connection character_set_server character_set_database"
 SETTABLE: Final[Mapping[str, frozenset[str] | None]] = {
     **dict.fromkeys(_ANY_VALUE.split()),
-    **dict.fromkeys(("names", "character_set_client", "character_set_connection"), _CHARSETS),
+    **dict.fromkeys(_CHARSETS_SET.split(), _CHARSETS),
     "character_set_results": _CHARSETS | {"null", ""},
     "time_zone": frozenset(("system", "utc", "+00:00", "+0:00")),
     "sql_auto_is_null": frozenset("0"),
@@ -79,6 +85,8 @@ def show(session: ShowingSession, text: str) -> ResultSet:
     """The answer to SHOW, DESCRIBE and DESC. Raises StatementError, StatementRefused."""
     tokens = Tokens(text, "port for MySQL clients")
     if tokens.accept("describe") or tokens.accept("desc"):
+        if tokens.at("select", "with"):
+            raise refused("EXPLAIN")
         return _columns(session, tokens, full=False)
     tokens.accept("show")
     full = tokens.accept("full") or tokens.accept("extended")
@@ -165,8 +173,11 @@ def _indexes(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
 
 
 def _create_table(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
+    """A bool is what tools know of it, as everywhere."""
     database, ref = _table(session, tokens)
-    return texts("Table,Create Table", [(ref.name, database.definition(ref).ddl)])
+    table = database.definition(ref)
+    ddl = re.sub(r"(?m)^(\s+`(?:[^`]|``)+`) bool(?:ean)?\b", r"\1 tinyint(1)", table.ddl, flags=re.IGNORECASE)
+    return texts("Table,Create Table", [(ref.name, ddl)])
 
 
 def _create_database(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:

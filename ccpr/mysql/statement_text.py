@@ -6,21 +6,24 @@ The parser sees `'§3'` in the place of a string: the number of it in `Statement
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final
 
 from ccpr.matrixone.server.answers import StatementError
+from ccpr.matrixone.server.prepared import Parameter, Unsigned
 from ccpr.matrixone.server.tokens import is_utf8
 from ccpr.matrixone.sql.errors import SqlUnclosed
 from ccpr.matrixone.sql.lexer import Token, complete_tokens
 from ccpr.mysql.errors import StatementRefused
 
-Parameter: TypeAlias = str | int | float | Decimal | date | datetime | None
 TEXT_MARK = "§"
 MOST_TOKENS = 20_000
+_NOT_GIVEN: Final = object()
+_MOST_EXPONENT = 100  # of a parameter
 MOST_DEPTH = 60  # of parentheses: what parses and translates goes as deep
 _MARK = re.compile(r"(.*)\{(\d+)\}", re.DOTALL)
 _BEFORE_TEXT = re.compile(r"_\w+|[xbn]", re.IGNORECASE)  # they give the string that follows another meaning
@@ -78,7 +81,9 @@ def parameters_in(text: str) -> int:
     return sum(token.kind == "sign" and token.value == "?" for token in tokens_of(text))
 
 
-def understood(text: str, parameters: Sequence[Parameter] = ()) -> StatementText:
+def understood(
+    text: str, parameters: Sequence[Parameter] = (), variables: Mapping[str, Parameter] = MappingProxyType({})
+) -> StatementText:
     """Raises StatementError 1064, StatementRefused."""
     tokens, result = tokens_of(text), StatementText("")
     parts, place, given = list[str](), 0, iter(parameters)
@@ -91,9 +96,12 @@ def understood(text: str, parameters: Sequence[Parameter] = ()) -> StatementText
                 raise refused(f"a string after {before.value:.20}")
             parts.append(_mark(result, token.value))
         elif token.kind == "variable" and not token.value.startswith("@@"):
-            raise refused("a variable of the user (@name)")
+            parts.append(_written(result, variables.get(token.value.lower())))
         elif token.kind == "sign" and token.value == "?":
-            parts.append(_written(result, next(given, None)))
+            value = next(given, _NOT_GIVEN)
+            if value is _NOT_GIVEN:
+                raise StatementError(1064, "SQL syntax: a ? that is no parameter of a prepared statement", "42000")
+            parts.append(_written(result, value))
         elif token.kind == "sign" and token.value == "{":
             place = _point(tokens, place, result)
             name = before.value if before is not None else ""
@@ -128,17 +136,27 @@ def _mark(result: StatementText, value: str) -> str:
     return f"'{TEXT_MARK}{len(result.texts) - 1}'"
 
 
-def _written(result: StatementText, value: Parameter) -> str:
+def _written(result: StatementText, value: object) -> str:
+    """A parameter as a literal of its type: there are Unsigned ones."""
     if value is None:
         return "NULL"
     if isinstance(value, str):
         return _mark(result, value)
+    if isinstance(value, bytes):
+        raise refused("a parameter of bytes", "MySQL would compare and cut it by bytes")
+    if isinstance(value, Unsigned):
+        return f"CAST({value} AS UNSIGNED)"
     if isinstance(value, float):
         if value != value or abs(value) == float("inf"):
             raise refused("a parameter that is no number")
         return f"({value:.17e})"
     if isinstance(value, date):  # a datetime is one
-        return _mark(result, value.isoformat(" ") if isinstance(value, datetime) else value.isoformat())
+        is_moment = isinstance(value, datetime)
+        return f"({'TIMESTAMP' if is_moment else 'DATE'} {_mark(result, str(value))})"
+    if isinstance(value, Decimal):
+        if not value.is_finite() or abs(value.adjusted()) > _MOST_EXPONENT:
+            raise refused("a parameter of so many digits")
+        return f"({value:f})"
     return f"({value})"
 
 

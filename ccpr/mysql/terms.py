@@ -53,6 +53,10 @@ MACROS = (
     "THEN strftime(make_date(year(d) - 1, 12, 31), '%Y%U') ELSE strftime(d, '%Y%U') END",
     "CREATE TEMP MACRO ccpr_seconds(n) AS CASE WHEN n IS NULL THEN NULL WHEN n BETWEEN 0 AND 2147483647999999 "
     "THEN CAST(n AS BIGINT) ELSE error('UNIX_TIMESTAMP or FROM_UNIXTIME before 1970 or after 2038') END",
+    r"CREATE TEMP MACRO ccpr_line(t) AS CASE WHEN regexp_matches(t, '[\n\x0b\f\r\x{85}\x{2028}\x{2029}]') "
+    "THEN error('REGEXP of a text of several lines') ELSE t END",
+    "CREATE TEMP MACRO ccpr_place(t, labels) AS CASE WHEN t = '' AND NOT list_contains(labels, t) THEN 0 "
+    "ELSE coalesce(list_position(labels, t), CAST(substring(t, 2) AS BIGINT)) END",  # '#9' has no label
     f"CREATE TEMP MACRO ccpr_cased(t) AS CASE WHEN regexp_matches(t, '[^{_SAME_CASES}]') "
     "THEN error('LOWER or UPPER of letters whose other case servers differ in') ELSE t END",
     "CREATE TEMP MACRO ccpr_short(t) AS CASE WHEN strlen(t) > 1024 "

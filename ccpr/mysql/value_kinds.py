@@ -17,6 +17,7 @@ Base: TypeAlias = Literal[
 NUMBERS = frozenset(("int", "uint", "decimal", "double", "truth"))
 WHOLE = frozenset(("int", "uint", "truth"))
 EXACT = WHOLE | {"decimal"}
+OF_LABELS = frozenset(("enum", "set"))
 
 _COLLATION = re.compile(r"\bCOLLATE[ =]+(\w+)", re.IGNORECASE)
 _BY_BYTES = re.compile(r"binary|\w+_bin", re.IGNORECASE)
@@ -33,14 +34,20 @@ class ValueKind:
     ----------
     digits : behind the point, of a decimal or a double that was ROUNDED; of a second, of a moment.
     name : the type's, if more has to be known: of an `opaque` kind, which is shown, counted and asked for NULL, no
-        more; `float`; `timestamp`.
+        more; `float`; `timestamp`; `enum` and `set`, which are texts but for their order.
     collation : of a text that is not compared by bytes.
+    labels : of the column of an enum, in its order; none of what is made of it, whose order is not known.
     """
 
     base: Base
     digits: int = 0
     name: str = ""
     collation: str = ""
+    labels: tuple[str, ...] = ()
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.base != "opaque" and not self.collation and (bool(self.labels) or self.name not in OF_LABELS)
 
 
 ROUNDED = "rounded"  # a double that is shown with some digits behind the point, and what is computed of it, too
@@ -58,7 +65,8 @@ def kinds_of(table: Table) -> dict[str, ValueKind]:
 def _kind_of(column: Column, collation: str) -> ValueKind:
     oid, scale = column.type.oid, max(0, column.type.scale)
     if column.labels:
-        return ValueKind("opaque", name="set" if types.is_set(column) else "enum")
+        is_set = types.is_set(column)
+        return ValueKind("text", 0, "set" if is_set else "enum", collation, () if is_set else column.labels)
     if oid in _WHOLE:
         return ValueKind(_WHOLE[oid], name={types.BOOL: "bool", types.YEAR: "year"}.get(oid, ""))  # type: ignore[arg-type]
     if oid in (types.FLOAT32, types.FLOAT64):

@@ -1,12 +1,18 @@
 """Random SELECTs of MySQL over two tables, of all that is answered and some that is refused."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from random import Random
+
+from ccpr.matrixone.server.prepared import Parameter, Unsigned
+from ccpr.matrixone.sql.lexer import complete_tokens
 
 INTS, UINTS = ("id", "a", "b", "id", "a", "b", "ti", "bo"), ("u", "ub")
 DECIMALS, DOUBLES = ("d", "e", "d", "e", "w", "v", "z"), ("x", "x", "f")
-TEXTS, DATES, MOMENTS = ("s", "k"), ("dt",), ("ts", "tf", "tz")
+TEXTS, DATES, MOMENTS = ("s", "k", "s", "k", "en", "em", "se"), ("dt",), ("ts", "tf", "tz")
 STRINGS = (
     "",
     "a",
@@ -101,7 +107,7 @@ class Statements:
         on = (
             ""
             if kind in ("CROSS JOIN", ",")
-            else f" ON {self.random.choice(('t.a = o.a', 't.s = o.s', self.condition(2)))}"
+            else f" ON {self.random.choice(('t.a = o.a', 't.s = o.s', 't.en = o.em', self.condition(2)))}"
         )
         items = [self.value(2) for _ in range(self.random.randint(1, 3))]
         where = self.random.choice(("", f" WHERE {self.condition(2)}"))
@@ -131,7 +137,7 @@ class Statements:
         """In an order of all rows, so that there is one answer."""
         self.sources, r = ("t",), self.random
         partition = r.choice(("", f"PARTITION BY {r.choice((self.whole, self.text, self.date))(1)} "))
-        order = f"ORDER BY {r.choice((self.value(1), 't.a DESC', 't.s'))}, t.id"
+        order = f"ORDER BY {r.choice((self.value(1), 't.a DESC', 't.s', 't.en'))}, t.id"
         frames = ("", "", f" ROWS BETWEEN {r.randint(0, 2)} PRECEDING AND {r.randint(0, 2)} FOLLOWING")
         frame = r.choice((*frames, " ROWS UNBOUNDED PRECEDING", " RANGE UNBOUNDED PRECEDING"))
         values = (self.exact, self.exact, self.double, self.text, self.date)
@@ -162,12 +168,25 @@ class Statements:
 
     def _named_alike(self) -> str:
         """An alias that is a column's name, too."""
-        self.sources, name = ("t",), self.random.choice(("a", "s", "d", "dt"))
+        self.sources, name = ("t",), self.random.choice(("a", "s", "d", "dt", "en"))
         value = self.random.choice((self.whole, self.text, self.decimal))(2)
         ways = (
             f"SELECT {value} AS {name}, t.id FROM t ORDER BY {name}{self.random.choice(('', ' DESC'))}, t.id",
             f"SELECT MAX(t.a) AS {name}, t.k FROM t GROUP BY t.k ORDER BY {name}, t.k",
             f"SELECT CONCAT(t.{name}, '') AS {name}, COUNT(*) FROM t GROUP BY {name}",
+            f"SELECT UPPER({name}) AS {name}, COUNT(*) FROM t GROUP BY UPPER({name}) ORDER BY UPPER({name}) DESC",
+            f"SELECT {value} AS {name}, t.id FROM t ORDER BY CONCAT({name}, ''), t.id",
+            f"SELECT t.{name}, COUNT(*), SUM(t.id) FROM t GROUP BY t.{name}, t.k WITH ROLLUP",
+            f"SELECT COUNT(*) FROM t NATURAL JOIN (SELECT id, {name} FROM o) q",
+            "SELECT t.id FROM t WHERE t.s LIKE t.k OR t.k LIKE CONCAT('%', t.s, '%') OR LOWER(t.s) LIKE LOWER('%A%')",
+            f"SELECT t.id, t.s REGEXP '{self.random.choice(_REGEXPS)}' FROM t",
+            f"SELECT t.{name}, COUNT(*), MIN(t.em), MAX(t.em) FROM t GROUP BY t.{name} ORDER BY {name}",
+            f"SELECT q.n, MIN(q.n) FROM (SELECT t.{name} AS n FROM t) q GROUP BY q.n ORDER BY q.n DESC",
+            f"SELECT DISTINCT t.{name} FROM t ORDER BY {name}",
+            "SELECT t.id, t.en FROM t JOIN o ON t.en = o.em ORDER BY o.em, t.en DESC, 1, o.id",
+            "SELECT MIN(t.en) AS n FROM t GROUP BY t.a ORDER BY n",
+            "SELECT t.id FROM t ORDER BY IFNULL(t.en, t.en), t.id",
+            "SELECT t.id FROM t ORDER BY GREATEST(t.en, t.em), LAG(t.en) OVER (ORDER BY t.id), t.id",
         )
         return self.random.choice(ways)
 
@@ -398,9 +417,12 @@ class Statements:
             lambda: f"({same(d)} {r.choice(('', 'NOT '))}BETWEEN {same(d)} AND {same(d)})",
             lambda: f"({same(d)} {r.choice(('', 'NOT '))}IN ({same(d)}, {same(d)}, {same(d)}))",
             lambda: f"({self.text(d)} {r.choice(('', 'NOT '))}LIKE {r.choice(_PATTERNS)})",
-            lambda: f"({self.date(d)} {sign} '{r.choice(('2024-02-29', '2020-01-01', '2021-06-01 12:00:00', 'x'))}')",
+            lambda: f"({self.date(d)} {sign} '{r.choice(_MOMENTS)}')",
             lambda: f"({self.whole(d)})",
             lambda: f"({self.whole(d)} {sign} '{r.choice((0, 1, -1, 2, 10, 127))}')",
+            lambda: f"({self.number(d)} {sign} '{r.choice(('0.5', '-1.25', '2', '0.1', '12345678901.5'))}')",
+            lambda: f"({self.number(d)} IN ({r.choice(_LISTS)}))",
+            lambda: f"({self.number(d)} BETWEEN '-1' AND '{r.choice(('2', '2.5', 'b'))}')",
             lambda: f"({self.whole(d)} IN ('{r.randint(-4, 10)}', {self.whole(0)}, '{r.randint(0, 3)}'))",
             lambda: f"{same(d)} {sign} {same(d)} {r.choice(('AND', 'OR'))} NOT {same(d)} {sign} {same(d)}",
         )
@@ -419,6 +441,7 @@ class Statements:
             lambda: f"AVG({self.double(1)})",
             lambda: f"{r.choice(('MIN', 'MAX'))}({self.value(2)})",
             lambda: f"GROUP_CONCAT({distinct}t.s ORDER BY t.s{r.choice(('', ' DESC'))}{r.choice(_SEPARATORS)})",
+            lambda: f"GROUP_CONCAT({distinct}t.en ORDER BY t.en{r.choice(('', ' DESC'))})",
             lambda: f"ROUND(AVG({self.exact(1)}), 2)",
             lambda: f"SUM({self.exact(1)}) / COUNT(*)",
             lambda: f"SUM(CASE WHEN {self.condition(1)} THEN {self.exact(0)} ELSE 0 END)",
@@ -426,6 +449,44 @@ class Statements:
             lambda: f"(MAX({self.whole(1)}) - MIN({self.whole(1)}))",
         )
         return r.choice(ways)()
+
+
+def parametrised(random: Random, statement: str) -> tuple[str, list[Parameter]]:
+    """Some of its literals are parameters: of their own type mostly, else of any."""
+    parts, values, end = list[str](), list[Parameter](), 0
+    for token in complete_tokens(statement):
+        before = statement[end : token.start]
+        is_number = token.kind == "number"
+        if (
+            (not is_number and token.kind != "text")
+            or random.random() < 0.4
+            or re.search(r"(DATE|\d,|BY|SC,) ?$", parts[-1] + before)
+        ):
+            parts += [before, statement[token.start : token.end]]
+        else:
+            number = (
+                token.value if is_number and "e" not in token.value else random.choice(("2", "-1.50", "10", "0", "7"))
+            )
+            others = (
+                str(number),
+                number,
+                Decimal(number),
+                float(number),
+                Unsigned(abs(Decimal(number))),
+                None,
+            )
+            own = _number_of(token.value) if is_number else token.value
+            other = random.choice(
+                (*others, date(2024, 2, 29), datetime(2021, 6, 1, 12), datetime(2020, 1, 1, 0, 0, 0, 120000))
+            )
+            values.append(own if random.random() < 0.7 else other)
+            parts += [before, "?"]
+        end = token.end
+    return "".join(parts) + statement[end:], values
+
+
+def _number_of(text: str) -> Parameter:
+    return float(text) if "e" in text else Decimal(text) if "." in text else int(text)
 
 
 _PARTS = ("YEAR", "MONTH", "DAY", "QUARTER", "DAYOFMONTH")
@@ -444,6 +505,9 @@ _FORMATS = (
     "%h %I %f",
     "%U %v %x",
 )
+_MOMENTS = ("2024-02-29", "2020-01-01", "2021-06-01 12:00:00", "2021-6-1T12:0:0.5", "2024-2-9", "x")
+_LISTS = ("2e0, 1.5e0", "'0.1', '2.5'", "'2', NULL, '-1.0'")
+_REGEXPS = ("a", "^a", "[0-9]+", ".b|ä", "^[a-zA-Z]{2}$", "(a|b)b?", "[^a-z]", " $", "^$", "\\\\.")
 _FILLING = ("'x'", "' '", "'äb'")
 _SEPARATORS = ("", " SEPARATOR '; '")
 _PATTERNS = (

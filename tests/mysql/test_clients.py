@@ -157,7 +157,11 @@ def test_what_clients_ask_at_connect_and_in_their_trees(served: Served) -> None:
     served.ask("SET NAMES utf8mb4", "SET SESSION sql_mode = 'STRICT_TRANS_TABLES'", "SET autocommit=1")
     assert "ANSI_QUOTES" in served.error("SET sql_mode = 'ANSI_QUOTES'")[1]
     assert served.error("SET nothing = 1")[0] == 1193
-    assert "@name" in served.error("SELECT @x")[1]
+    assert served.ask("SET @x = 2, @y := 'v1', @Z = -5", "SELECT @X + n, @nothing, @z FROM a WHERE v = @y") == [
+        (3, None, -5)
+    ]
+    assert "@name" in served.error("SET @x = 1.5")[1]
+    assert served.error("SELECT n FROM a WHERE n = ?")[0] == 1064
 
 
 def test_sqlalchemy_reflects_a_table(served: Served) -> None:

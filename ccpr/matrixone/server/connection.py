@@ -21,13 +21,13 @@ from ccpr.matrixone.server.answers import Answer, Done, FramedRows, LocalFile, R
 from ccpr.matrixone.server.packets import (
     AUTOCOMMIT,
     EOF,
-    EOF_WITH_MORE,
     OK,
     Channel,
     Fields,
     ProtocolError,
     column_definition,
     encoded,
+    eof_of,
     error_of,
     length_prefix,
     ok_of,
@@ -145,6 +145,7 @@ class Connection:
         # No byte of the salt may be 0: clients read it as text.
         self.salt = bytes(byte % 127 + 1 for byte in os.urandom(20))
         self._prepared = PreparedStatements()
+        self._last = Done()  # of the statements without rows: the session's state
 
     def run(self) -> None:
         with ExitStack() as admitted:
@@ -302,13 +303,13 @@ class Connection:
         if isinstance(result, LocalFile):
             result = _asked(partial(result.then, self._receive_file(result.name)))
         if not isinstance(result, ResultSet | FramedRows):
-            channel.write(ok_of(result or Done(), has_more=has_more))
+            self._last = result or Done()
+            channel.write(ok_of(self._last, has_more=has_more))
             return
-        eof = EOF_WITH_MORE if has_more else EOF
         channel.write(length_prefix(len(result.columns)))
         for column in result.columns:
             channel.write(column_definition(column))
-        channel.write(EOF)
+        channel.write(eof_of(self._last, has_more=False))
         if isinstance(result, FramedRows):
             self._write_frames(result)
         elif binary:
@@ -316,7 +317,7 @@ class Connection:
                 channel.write(binary_row_of(result.columns, row))
         else:
             self.write_rows(result)
-        channel.write(eof)
+        channel.write(eof_of(self._last, has_more=has_more))
 
     def _write_frames(self, result: FramedRows) -> None:
         channel, frames = self.channel, result.frames(self.channel.sequence)

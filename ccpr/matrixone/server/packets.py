@@ -38,7 +38,6 @@ AUTOCOMMIT: Final = 2
 MORE_RESULTS: Final = 8
 OK: Final = b"\x00\x00\x00" + AUTOCOMMIT.to_bytes(2, "little") + b"\x00\x00"
 EOF: Final = b"\xfe\x00\x00" + AUTOCOMMIT.to_bytes(2, "little")
-EOF_WITH_MORE: Final = b"\xfe\x00\x00" + (AUTOCOMMIT | MORE_RESULTS).to_bytes(2, "little")
 _DECIMAL = 246
 _DISPLAY_LENGTH = {_DECIMAL: 39, TINY: 4, SMALL: 6, INT: 11, TIMESTAMP: 26, BIGINT: 20, BLOB_TEXT: 0xFFFFFFFF}
 
@@ -255,9 +254,18 @@ def error_of(number: int, state: str, text: str) -> bytes:
 
 
 def ok_of(done: Done, *, has_more: bool) -> bytes:
-    state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction | MORE_RESULTS * has_more
     numbers = length_prefix(done.affected) + length_prefix(done.insert_id)
-    return b"\x00" + numbers + state.to_bytes(2, "little") + done.warnings.to_bytes(2, "little")
+    return b"\x00" + numbers + _state_of(done, has_more) + done.warnings.to_bytes(2, "little")
+
+
+def eof_of(last: Done, *, has_more: bool) -> bytes:
+    """The end of columns or rows; the session's state is still that after its last statement without rows."""
+    return b"\xfe\x00\x00" + _state_of(last, has_more)
+
+
+def _state_of(done: Done, has_more: bool) -> bytes:
+    state = AUTOCOMMIT * done.autocommit | IN_TRANSACTION * done.in_transaction | MORE_RESULTS * has_more
+    return state.to_bytes(2, "little")
 
 
 def column_definition(column: ResultColumn) -> bytes:

@@ -10,15 +10,21 @@ from typing import Final, TypeAlias
 from ccpr.matrixone.server.answers import BIGINT, INT, SMALL, TINY, Cell, ResultColumn, StatementError
 from ccpr.matrixone.server.packets import Fields, encoded, length_prefix
 
-Parameter: TypeAlias = str | int | float | Decimal | date | datetime | None
+Parameter: TypeAlias = str | bytes | int | float | Decimal | date | datetime | None
 MOST_STATEMENTS: Final = 500  # of a connection
 MOST_PARAMETERS: Final = 1000
 MOST_LONG_BYTES: Final = 16 << 20
+
+
+class Unsigned(int):
+    """A whole number that was sent as one without a sign: what MySQL computes of it has none, either."""
+
+
 _UNSIGNED: Final = 0x8000
 _WHOLE: Final = {1: 1, 2: 2, 13: 2, 3: 4, 9: 4, 8: 8}  # bytes of each type
 _FLOATS: Final = {4: "<f", 5: "<d"}
-_NULL, _MOMENTS, _DECIMALS = 6, (7, 10, 12), (0, 246)
-_TEXTS: Final = (15, 247, 248, 253, 254, *range(249, 253), 245)
+_NULL, _DATE, _MOMENTS, _DECIMALS, _BLOBS = 6, 10, (7, 10, 12), (0, 246), range(249, 253)
+_TEXTS: Final = (15, 245, 247, 248, 253, 254)
 _FORMS: Final = {TINY: "<b", SMALL: "<h", INT: "<i", BIGINT: "<q"}
 
 
@@ -83,7 +89,8 @@ class PreparedStatements:
         values = list[Parameter]()
         for place, kind in enumerate(prepared.types):
             if place in prepared.long_data:
-                values.append(_text(bytes(prepared.long_data[place])))
+                content = bytes(prepared.long_data[place])
+                values.append(content if kind & 0xFF in _BLOBS else _text(content))
             elif nulls[place // 8] >> place % 8 & 1:
                 values.append(None)
             else:
@@ -100,31 +107,34 @@ class PreparedStatements:
 def _value(fields: Fields, kind: int) -> Parameter:
     code, is_unsigned = kind & 0xFF, bool(kind & _UNSIGNED)
     if code in _WHOLE:
-        return int.from_bytes(fields.take(_WHOLE[code]), "little", signed=not is_unsigned)
+        number = int.from_bytes(fields.take(_WHOLE[code]), "little", signed=not is_unsigned)
+        return Unsigned(number) if is_unsigned else number
     if code in _FLOATS:
         form = _FLOATS[code]
         return struct.unpack(form, fields.take(struct.calcsize(form)))[0]
     if code == _NULL:
         return None
     if code in _MOMENTS:
-        return _moment(fields.take(fields.number(1)))
+        return _moment(fields.take(fields.number(1)), is_date=code == _DATE)
     if code in _DECIMALS:
         try:
             return Decimal(_text(fields.length_encoded()))
         except InvalidOperation as error:
             raise StatementError(1210, "Incorrect arguments to EXECUTE: a decimal") from error
+    if code in _BLOBS:
+        return fields.length_encoded()
     if code in _TEXTS:
         return _text(fields.length_encoded())
     raise StatementError(1210, f"Incorrect arguments to EXECUTE: a parameter of type {code}")
 
 
-def _moment(content: bytes) -> date | datetime:
+def _moment(content: bytes, *, is_date: bool) -> date | datetime:
+    """What is 0 at the end may be left out."""
     try:
-        if len(content) == 4:
-            return date(*struct.unpack("<HBB", content))
-        if len(content) == 7:
-            return datetime(*struct.unpack("<HBBBBB", content))
-        return datetime(*struct.unpack("<HBBBBBI", content))
+        if is_date:
+            return date(*struct.unpack("<HBB", content[:4]))
+        form = {4: "<HBB", 7: "<HBBBBB"}.get(len(content), "<HBBBBBI")
+        return datetime(*struct.unpack(form, content))
     except (ValueError, struct.error) as error:
         raise StatementError(1210, "Incorrect arguments to EXECUTE: a time") from error
 
