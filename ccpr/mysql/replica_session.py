@@ -107,6 +107,12 @@ class ReplicaSession:
         self._chosen_until.close()
         self._sessions.closed(self)
 
+    def reset(self) -> None:
+        self._end()
+        self._choose("default")
+        self._variables.clear()
+        self._autocommit, self._most_rows, self._seconds = True, None, None
+
     def interrupt(self, why: StatementError) -> bool:
         return self._runner.interrupt(why)
 

@@ -238,7 +238,7 @@ class _Query(Expressions):
             if part is None:
                 continue
             inner = part.expression
-            while isinstance(inner, exp.Paren) or (isinstance(inner, exp.Cast) and inner.is_type("ubigint")):
+            while isinstance(inner, exp.Paren) or (isinstance(inner, exp.Cast) and inner.to.this == exp.DType.UBIGINT):
                 inner = inner.this
             if not isinstance(inner, exp.Literal) or inner.is_string or not inner.this.isdecimal():
                 raise refused(f"{name.upper()} of something else than a whole number")

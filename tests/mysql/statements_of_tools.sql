@@ -44,9 +44,29 @@ SELECT DATE_ADD(DATE(placed), INTERVAL (HOUR(placed)*60*60 + MINUTE(placed)*60 +
 SELECT DATE(DATE_SUB(placed, INTERVAL DAYOFWEEK(placed) - 1 DAY)) AS __timestamp, AVG(total) AS `AVG(total)` FROM orders WHERE placed >= STR_TO_DATE('2026-01-01 00:00:00.000000', '%Y-%m-%d %H:%i:%s.%f') GROUP BY DATE(DATE_SUB(placed, INTERVAL DAYOFWEEK(placed) - 1 DAY)) ORDER BY `AVG(total)` DESC LIMIT 10000 --> __timestamp, AVG(total)
 SELECT MAKEDATE(YEAR(placed), 1) + INTERVAL QUARTER(placed) QUARTER - INTERVAL 1 QUARTER AS t FROM orders GROUP BY MAKEDATE(YEAR(placed), 1) + INTERVAL QUARTER(placed) QUARTER - INTERVAL 1 QUARTER --> t
 SELECT `customer`, SUM(total) AS total FROM (SELECT * FROM orders) AS virtual_table GROUP BY `customer` ORDER BY total DESC LIMIT 100 --> customer, total
--- ODBC
+SELECT DATE_ADD(placed, INTERVAL (HOUR(placed) * 60 * 60 + MINUTE(placed) * 60 + SECOND(placed)) SECOND) AS placed, SUM(total) AS `SUM(total)` FROM d.orders WHERE placed >= STR_TO_DATE('2026-01-01 00:00:00.000000', '%Y-%m-%d %T.%f') GROUP BY DATE_ADD(placed, INTERVAL (HOUR(placed) * 60 * 60 + MINUTE(placed) * 60 + SECOND(placed)) SECOND) LIMIT 1000 --> placed, SUM(total)
+SELECT DATE(DATE_SUB(placed, INTERVAL (DAYOFWEEK(DATE_SUB(placed, INTERVAL '1' DAY)) - 1) DAY)) AS placed, SUM(total) AS `SUM(total)` FROM d.orders GROUP BY DATE(DATE_SUB(placed, INTERVAL (DAYOFWEEK(DATE_SUB(placed, INTERVAL '1' DAY)) - 1) DAY)) LIMIT 1000 --> placed, SUM(total)
+SELECT MAKEDATE(YEAR(placed), 1) + INTERVAL (QUARTER(placed)) QUARTER - INTERVAL '1' QUARTER AS placed FROM d.orders GROUP BY MAKEDATE(YEAR(placed), 1) + INTERVAL (QUARTER(placed)) QUARTER - INTERVAL '1' QUARTER --> placed
+SELECT SUM(total) AS `SUM(total)` FROM d.orders WHERE LOWER(customer) LIKE LOWER('%C%') AND NOT customer IN ('new') AND paid IS TRUE LIMIT 1000 --> SUM(total)
+SELECT customer AS customer, DATE(placed) AS placed, SUM(total) AS `SUM(total)` FROM d.orders INNER JOIN (SELECT customer AS customer__, SUM(total) AS mme_inner__ FROM d.orders GROUP BY customer ORDER BY SUM(total) DESC LIMIT 3) AS series_limit ON customer = customer__ GROUP BY customer, DATE(placed) LIMIT 1000 --> customer, placed
+SELECT COUNT(*) AS rowcount FROM (SELECT customer AS customer, SUM(total) AS `SUM(total)` FROM d.orders GROUP BY customer LIMIT 1000) AS rowcount_qry --> rowcount
+-- SQLAlchemy, knex, Sequelize, TypeORM, PHP's PDO
+SELECT count(*) AS count_1 FROM orders WHERE lower(orders.customer) LIKE lower('C1%') AND orders.customer REGEXP '^c[12]' --> count_1
+SELECT count(*) AS count_1 FROM orders WHERE total > '10.5' AND ratio > '0.5' AND paid = '1' AND id = '5' AND placed > '2026-1-5 0:0:0' --> count_1
+SELECT CASE WHEN (orders.total > 100) THEN 'big' ELSE 'small' END AS s, count(*) AS n FROM orders GROUP BY s --> s, n
+SELECT max(`placed`) AS `max` FROM `orders` AS `order`; --> max
+SELECT `customer`.* FROM (SELECT `customer`.`id`, `customer`.`paid` FROM `orders` AS `customer` LIMIT 2) AS `customer` LEFT OUTER JOIN `a` AS `o` ON `customer`.`id` = `o`.`n`; --> id, paid
+SELECT * FROM (SELECT * FROM `INFORMATION_SCHEMA`.`KEY_COLUMN_USAGE` `kcu` WHERE `kcu`.`TABLE_SCHEMA` = 'd' AND `kcu`.`TABLE_NAME` = 'orders') `kcu` WHERE `CONSTRAINT_NAME` = 'PRIMARY' --> COLUMN_NAME
+SELECT `s`.* FROM (SELECT * FROM `INFORMATION_SCHEMA`.`STATISTICS` WHERE `TABLE_SCHEMA` = 'd' AND `TABLE_NAME` = 'orders') `s` LEFT JOIN (SELECT * FROM `INFORMATION_SCHEMA`.`REFERENTIAL_CONSTRAINTS` WHERE `CONSTRAINT_SCHEMA` = 'd') `rc` ON `s`.`INDEX_NAME` = `rc`.`CONSTRAINT_NAME` WHERE `s`.`INDEX_NAME` != 'PRIMARY' AND `rc`.`CONSTRAINT_NAME` IS NULL --> INDEX_NAME
+-- DuckDB's MySQL extension
+SELECT table_name, column_name, data_type, column_type, column_default, is_nullable, numeric_precision, numeric_scale FROM information_schema.columns WHERE table_schema='d' ORDER BY table_name, ordinal_position; --> table_name, numeric_scale
+SELECT NULL FROM `d`.`orders`
+SELECT `paid`, `ratio`, `id` FROM `d`.`orders` WHERE `ratio` > 3.0 AND `born` >= '2020-01-05' AND (`customer` >= 'c1' AND `customer` < 'c2') AND `id` IN (1, 2, 3, 11, 12) --> paid, ratio, id
+-- ODBC of MariaDB; Perl
+SELECT TABLE_SCHEMA AS TABLE_CAT, NULL AS TABLE_SCHEM, TABLE_NAME, if(TABLE_TYPE='BASE TABLE' OR TABLE_TYPE='SYSTEM VERSIONED','TABLE',TABLE_TYPE) AS TABLE_TYPE, TABLE_COMMENT AS REMARKS FROM INFORMATION_SCHEMA.TABLES WHERE 1=1 ORDER BY TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE --> TABLE_CAT, TABLE_TYPE
+SET character_set_server = 'utf8mb4'
 SELECT COLUMN_NAME, ORDINAL_POSITION KEY_SEQ, 'PRIMARY' PK_NAME FROM INFORMATION_SCHEMA.COLUMNS WHERE COLUMN_KEY = 'pri' AND TABLE_SCHEMA=DATABASE() AND TABLE_NAME = BINARY 'orders' --> PK_NAME
-SET session_track_schema= ON --> 
+SET session_track_schema= ON
 -- Grafana
 SELECT DISTINCT TABLE_SCHEMA FROM information_schema.TABLES WHERE TABLE_TYPE != 'SYSTEM VIEW' ORDER BY TABLE_SCHEMA --> TABLE_SCHEMA
 SELECT UNIX_TIMESTAMP(placed) DIV 300 * 300 AS "time", avg(total) AS "total" FROM orders WHERE placed BETWEEN FROM_UNIXTIME(1767225600) AND FROM_UNIXTIME(1769904000) GROUP BY 1 ORDER BY UNIX_TIMESTAMP(placed) DIV 300 * 300 --> time, total

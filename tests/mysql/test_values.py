@@ -79,5 +79,58 @@ def test_parameters_of_a_prepared_statement(typed: Served) -> None:
             cursor.execute("INSERT INTO k (id) VALUES (?)", (3,))
 
 
+def test_a_connection_of_a_pool_begins_anew(typed: Served) -> None:
+    with closing(connected(typed)) as connection, closing(connection.cursor()) as cursor:
+        connection.start_transaction()
+        cursor.execute("SET @x = 5, sql_select_limit = 1")
+        cursor.execute("SELECT id, @x FROM k")
+        assert (cursor.fetchall(), connection.in_transaction) == ([(1, 5)], True)
+        connection.cmd_reset_connection()
+        cursor.execute("SELECT id, @x FROM k ORDER BY id")
+        assert (cursor.fetchall(), connection.in_transaction) == ([(1, None), (2, None)], False)
+
+
+WRITTEN: dict[Any, str] = {
+    5: "CAST(5 AS UNSIGNED)",  # as this driver sends what has no sign
+    -5: "-5",
+    "-12.5": "'-12.5'",
+    "wörd": "'wörd'",
+    Decimal("-12.50"): "-12.50",
+    0.1: "1e-1",
+    date(2024, 2, 29): "DATE '2024-02-29'",
+    datetime(2021, 6, 1, 12, 0, 0, 123000): "TIMESTAMP '2021-06-01 12:00:00.123000'",
+    datetime(2020, 1, 1, 0, 0, 5): "TIMESTAMP '2020-01-01 00:00:05'",
+    None: "NULL",
+}
+
+
+def test_a_parameter_means_what_a_literal_of_its_type_does(typed: Served) -> None:
+    """Beside columns of each type: the answer, or the error, is the same by both protocols."""
+    conditions = ("{} <= ?", "{} IN (?, NULL)", "CONCAT({}, ?) LIKE '%1%'")
+    counts = {"answers": 0, "errors": 0}
+    with closing(connected(typed)) as connection:
+        for column in ("big", "whole", "money", "real8", "word", "day", "moment", "clock", "flag"):
+            for condition in (one.replace("{}", column) for one in conditions):
+                for value, literal in WRITTEN.items():
+                    found = _asked(connection, f"SELECT id, {condition} FROM k ORDER BY id", (value,))
+                    written = condition.replace("?", literal)
+                    assert found == _asked(connection, f"SELECT id, {written} FROM k ORDER BY id"), written
+                    counts["answers" if isinstance(found, list) else "errors"] += 1
+        assert min(counts.values()) > 80
+        for count in (1, 0):
+            assert _asked(connection, "SELECT id FROM k ORDER BY id LIMIT ?", (count,)) == [(1,)][:count]
+        assert _asked(connection, "SELECT ?", (b"\x00\xff",)) == 1210
+        assert _asked(connection, "SELECT ?, ?", (5, date(2024, 2, 29))) == [(5, date(2024, 2, 29))]
+
+
+def _asked(connection: Any, statement: str, values: tuple[Any, ...] = ()) -> list[Any] | int:
+    with closing(connection.cursor(prepared=bool(values))) as cursor:
+        try:
+            cursor.execute(statement, values)
+            return list(cursor.fetchall())
+        except mysql.connector.Error as error:
+            return int(error.errno)
+
+
 def _plain(row: tuple[Any, ...]) -> list[Any]:
     return [one.encode() if isinstance(one, str) else one for one in row]

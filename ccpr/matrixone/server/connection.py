@@ -107,6 +107,10 @@ class PreparingSession(Protocol):
         """The answer; `FramedRows` are those of the binary protocol."""
         ...
 
+    def reset(self) -> None:
+        """As after the login: a pool hands the connection to somebody else."""
+        ...
+
 
 class Engine(Protocol):
     def open(self, user: str, connection_id: int) -> ServerSession:
@@ -273,6 +277,9 @@ class Connection:
             for number, statement in enumerate(statements, 1):
                 self._answer(_asked(partial(session.query, statement)), has_more=number < len(statements))
         elif command in (PING, RESET_CONNECTION):
+            if command == RESET_CONNECTION and isinstance(session, PreparingSession):
+                _asked(session.reset)
+                self._prepared, self._last = PreparedStatements(), Done()
             self.channel.write(OK)
         elif command == INIT_DB:
             _asked(partial(session.use, payload[1:].decode("utf-8", "replace")))
