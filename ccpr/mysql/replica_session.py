@@ -92,6 +92,7 @@ class ReplicaSession:
         self._points: dict[str, Point] = {}  # of the transaction, by task
         self._chosen: tuple[ServedReplica, Point] | None = None  # SET ccpr_point
         self._chosen_until = ExitStack()
+        self._pipes_refused = False  # they are no OR in a sql_mode that a client has set
         self._warnings = list[tuple[str, int, str]]()  # of the last statement: level, code, message
         self._variables = dict[str, Parameter]()  # by @name in lower case
         self._most_rows: int | None = None
@@ -111,7 +112,7 @@ class ReplicaSession:
         self._end()
         self._choose("default")
         self._variables.clear()
-        self._autocommit, self._most_rows, self._seconds = True, None, None
+        self._autocommit, self._pipes_refused, self._most_rows, self._seconds = True, False, None, None
 
     def interrupt(self, why: StatementError) -> bool:
         return self._runner.interrupt(why)
@@ -167,6 +168,8 @@ class ReplicaSession:
             return texts("Level,Code,Message", self._warnings)
         self._warnings = []
         if first in ("SELECT", "WITH", "("):
+            if self._pipes_refused and any(token.is_sign("|") for token in tokens):
+                raise refused("|| in sql_mode PIPES_AS_CONCAT", "write CONCAT, or OR")
             return self._select(understood(text, parameters, self._variables), binary=binary)
         if parameters:
             raise refused(f"a prepared {first:.20}")
@@ -253,6 +256,9 @@ class ReplicaSession:
             raise refused(f"sql_mode {', '.join(sorted(bad)).upper()}", "statements would mean something else")
         elif (values := SETTABLE[name]) is not None and plain not in (*values, "default"):
             raise refused(f"SET {name} = {value:.40}", f"it is {' or '.join(sorted(filter(None, values)))} here")
+        elif name == "sql_mode":
+            appended = self._pipes_refused and plain.startswith(",")
+            self._pipes_refused = appended or "pipes_as_concat" in plain
         elif name == "autocommit":
             self._autocommit = plain in ("1", "on", "true", "default")
 
@@ -485,8 +491,8 @@ def _assigned(part: Sequence[Token]) -> tuple[str, str]:
     name, values = words[0].value.lower() if words else "", words[2:]
     if name.startswith("@@"):
         name = name.removeprefix("@@").removeprefix("session.").removeprefix("local.")
-    if name == "sql_mode" and len(values) == 6 and values[0].is_word("CONCAT"):  # CONCAT(@@sql_mode, ',…')
-        values = values[4:5]
+    if name == "sql_mode" and any(token.is_word("CONCAT") for token in values):  # CONCAT(@@sql_mode, ',…')
+        values = [token for token in values if token.kind == "text"]
     is_signed = len(values) == 2 and values[0].value in ("-", "+")
     if len(words) < 3 or not words[1].is_sign("=") or not (len(values) == 1 or is_signed):
         raise refused("SET of something else than a value that is written out")

@@ -39,6 +39,7 @@ VARIABLES: Final[Mapping[str, str | int]] = {
     "query_cache_type": "OFF",
     "query_cache_size": 0,
     "performance_schema": 0,
+    "socket": "",
 }
 # What a client may set, since it changes no answer: with these values, or (None) with any. Texts are compared by bytes,
 # whatever collation a connection has.
@@ -62,7 +63,7 @@ SETTABLE: Final[Mapping[str, frozenset[str] | None]] = {
 }
 # Of sql_mode: with them a statement would mean something else.
 _MODES: Final = (
-    "ansi ansi_quotes pipes_as_concat no_backslash_escapes high_not_precedence real_as_float pad_char_to_full_length "
+    "ansi ansi_quotes no_backslash_escapes high_not_precedence real_as_float pad_char_to_full_length "
     "time_truncate_fractional no_unsigned_subtraction oracle mssql db2 postgresql maxdb"
 )
 MODES_REFUSED: Final = frozenset(_MODES.split())
