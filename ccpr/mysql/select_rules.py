@@ -405,7 +405,7 @@ class _Query(Expressions):
         ):
             raise refused("WITH ROLLUP beside HAVING, ORDER BY or DISTINCT")
         order = (f"grouping({one.sql}), {ordering(one)} ASC NULLS FIRST" for one in parts)
-        return f" GROUP BY ROLLUP ({listed}) ORDER BY {', '.join(order)}"
+        return f" GROUP BY ROLLUP ({listed}) HAVING count(*) > 0 ORDER BY {', '.join(order)}"
 
     def _of_columns(self, node: exp.Expr) -> Term:
         scope = self._scope

@@ -20,7 +20,7 @@ _PLAIN = replace(LOAD_DATA, escapes=None)
 _DECIMAL, _DOUBLE, _FLOAT, _DATE, _TIME, _DATETIME, _TIMESTAMP, _YEAR = 246, 5, 4, 10, 11, 12, 7, 13
 _TINY, _JSON = 1, 245
 _UTF8, _BINARY = 45, 63
-_UNSIGNED = 32
+_UNSIGNED, _BYTES_FLAGS = 32, 128 + 16  # BINARY_FLAG and BLOB_FLAG
 _NAMED = {"bool": _TINY, "year": _YEAR, "float": _FLOAT, "timestamp": _TIMESTAMP, "json": _JSON, "time": _TIME}
 _TYPES = {"int": BIGINT, "uint": BIGINT, "decimal": _DECIMAL, "double": _DOUBLE, "date": _DATE, "datetime": _DATETIME}
 PIECE_BYTES = 4 << 20
@@ -34,7 +34,7 @@ def described(column: ShownColumn) -> ResultColumn:
     if kind.base == "opaque" and kind.name == "quotient":
         return ResultColumn(column.name, _DECIMAL, _BINARY, decimals=kind.digits)
     if kind.base == "opaque" and kind.name == "binary":
-        return ResultColumn(column.name, BLOB_TEXT, _BINARY)
+        return ResultColumn(column.name, BLOB_TEXT, _BINARY, _BYTES_FLAGS)
     code = _NAMED.get(kind.name) or _TYPES.get(kind.base, VAR_STRING)
     if code in (BLOB_TEXT, VAR_STRING, _JSON):
         return ResultColumn(column.name, code, _UTF8)
