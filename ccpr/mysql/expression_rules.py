@@ -185,6 +185,7 @@ class Expressions:
             if not isinstance(node, exp.Ordered) or node.args.get("with_fill"):
                 raise refused("this ORDER BY")
             found = self.settled(node.this, what)
+            no_place(found)
             parts.append(ordering(replace(found, kind=self.term(node.this).kind)) + direction(node))
         return f"ORDER BY {', '.join(parts)}"
 
@@ -323,13 +324,16 @@ def _is_unsigned(term: Term) -> bool:
     return term.kind.base in ("uint", "null") or (isinstance(term.value, int) and term.value >= 0)
 
 
+def no_place(term: Term) -> None:
+    if term.value is not None:
+        raise refused("ORDER BY of a value that is written out", "in parentheses, or as a parameter, it may be a place")
+
+
 def ordering(term: Term) -> str:
     """What it is ordered by: an enum by the places of its labels."""
     kind = term.kind
     if not kind.is_ordered:
         raise refused(f"ORDER BY of a {kind.name or kind.collation}")
-    if term.value is not None:
-        raise refused("ORDER BY of a value that is written out", "in parentheses, or as a parameter, it may be a place")
     return f"ccpr_place({term.sql}, [{', '.join(map(text_sql, kind.labels))}])" if kind.labels else term.sql
 
 

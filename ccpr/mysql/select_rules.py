@@ -17,7 +17,7 @@ from ccpr.matrixone.server.answers import StatementError
 from ccpr.mirror.duckdb_rows import quoted
 from ccpr.mysql.condition_rules import CONDITION_RULES
 from ccpr.mysql.date_rules import DATE_RULES
-from ccpr.mysql.expression_rules import VALUE_RULES, Expressions, Rules, direction, ordering
+from ccpr.mysql.expression_rules import VALUE_RULES, Expressions, Rules, direction, no_place, ordering
 from ccpr.mysql.group_rules import GROUP_RULES
 from ccpr.mysql.number_rules import NUMBER_RULES
 from ccpr.mysql.select_scope import (
@@ -423,8 +423,10 @@ class _Query(Expressions):
                 raise refused("this ORDER BY")
             if isinstance(one.this, exp.Literal) and not one.this.is_string:
                 found = items[_position(one.this, len(items))][1]
+            elif (alias := self._scope.order_key(one.this)) is not None:
+                found = alias
             else:
-                found = self._scope.order_key(one.this) or self._of_columns(one.this)
+                no_place(found := self._of_columns(one.this))
             if node.args.get("distinct") is not None and found.sql not in sqls:
                 raise refused("ORDER BY of something that SELECT DISTINCT does not list")
             if (found.aggregate and not grouped) or (found.window and grouped):

@@ -460,7 +460,7 @@ def parametrised(random: Random, statement: str) -> tuple[str, list[Parameter]]:
         if (
             (not is_number and token.kind != "text")
             or random.random() < 0.4
-            or re.search(r"(DATE|\d,|BY|SC,) ?$", parts[-1] + before)
+            or _PLACES.search(statement[: token.start])
         ):
             parts += [before, statement[token.start : token.end]]
         else:
@@ -483,6 +483,9 @@ def parametrised(random: Random, statement: str) -> tuple[str, list[Parameter]]:
             parts += [before, "?"]
         end = token.end
     return "".join(parts) + statement[end:], values
+
+
+_PLACES = re.compile(r"(DATE|(ORDER|GROUP) BY ((?!LIMIT)[^()])*) ?$")  # where it would not be one, or mean another
 
 
 def _number_of(text: str) -> Parameter:
