@@ -148,6 +148,9 @@ def column_rows(table: Table) -> list[dict[str, Any]]:
         base = shown.partition("(")[0].partition(" ")[0]
         is_text = kind.base == "text"
         sizes = [int(one) for one in shown.partition("(")[2].partition(")")[0].split(",") if one.isdecimal()]
+        if column.labels:
+            lengths = [len(label) for label in column.labels]
+            sizes = [max(lengths) if base == "enum" else sum(lengths) + len(lengths) - 1]
         is_number = kind.base in NUMBERS and base != "year"
         digits = _DIGITS.get(base) or (sizes[0] if sizes else _DIGITS_OF_FLOATS.get(base))
         rows.append(

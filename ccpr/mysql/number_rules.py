@@ -224,7 +224,7 @@ def _cast_number(found: Term, kind: exp.DType, sizes: Sequence[int], to: exp.Exp
         return made(f"CAST({found.sql} AS BIGINT)", INT, found)
     if kind == exp.DType.UBIGINT and not sizes and base in WHOLE:
         sql = f"CAST({found.sql} AS UBIGINT)"
-        if isinstance(found.value, int) and found.value >= 0:  # as a parameter without a sign is written
+        if isinstance(found.value, int) and 0 <= found.value <= MOST_INT:  # as a parameter without a sign is written
             return Term(sql, UINT, found.value)
         return made(sql, UINT, found)
     if kind == exp.DType.DOUBLE and not sizes and base in (*EXACT, "double"):

@@ -184,7 +184,7 @@ ACCEPTED = frozenset((1690, 1055, 1064))
 
 _ORDERED = re.compile(r" ORDER BY \d[^()]*$")
 # MariaDB cuts an average of a window that is wider than it took it to be.
-_CUT = re.compile(r"-?9{5,}\.9+|-?9{12,}")
+_CUT = re.compile(r"-?9{5,}\.9+|-?9{12,}|-?9+\.9{4}")
 # MariaDB keeps the sign of a decimal that was rounded to nothing.
 _ZERO = re.compile(r"^-(0(?:\.0+)?)$")
 
