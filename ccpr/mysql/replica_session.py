@@ -503,8 +503,8 @@ def _value_of(part: Sequence[Token]) -> str | int | None:
     """What `@name = value` or `@name := value` gives."""
     values = [token for token in part[1:] if not token.is_sign(":")]
     is_negative = len(values) == 3 and values[1].is_sign("-")
-    value = values[-1]
     if len(values) == 2 + is_negative and values[0].is_sign("="):
+        value = values[-1]
         if value.kind == "number" and value.value.isdecimal() and len(value.value) < 19:
             return -int(value.value) if is_negative else int(value.value)
         if value.kind == "text" and not is_negative:
