@@ -302,7 +302,8 @@ def written_moment(term: Term) -> Term:
         try:
             if numbers[-1] is None:
                 return moment_literal(date(*map(int, numbers[:3])))
-            at = datetime(*map(int, numbers), int((fraction or "0").ljust(6, "0")))
+            year, month, day, hour, minute, second = map(int, numbers)
+            at = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")))
             return moment_literal(at, 6 if fraction else 0)
         except ValueError:
             pass
