@@ -10,6 +10,7 @@ from typing import Any
 from ccpr.config.document import written
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri
+from ccpr.mirror.encryption_keys import IN_CLEAR, with_key
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service.subscriptions import overlapping
@@ -89,7 +90,7 @@ def export_config(workspace: Workspace) -> Exported:
         records = workspace.of(row)
         below = {
             "targets": _targets(records.targets.databases(), one.name, variables),
-            "lakes": _lakes(records.targets.lakes()),
+            "lakes": _lakes(records.targets.lakes(), IN_CLEAR if settings.encrypt else ""),
             "followers": _followers(records.followers.all(), one, variables),
         }
         entry |= {key: those for key, those in below.items() if those}
@@ -136,15 +137,15 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
     return found
 
 
-def _lakes(lakes: Iterable[Target]) -> dict[str, Any]:
-    """What is not the default."""
+def _lakes(lakes: Iterable[Target], encrypt: str) -> dict[str, Any]:
+    """What is not the default. `encrypt` is said in their URLs."""
     default, found = json.loads(LakeOptions().to_text()), {}
     for lake in lakes:
         said = {key: value for key, value in json.loads(lake.lake or "{}").items() if value != default[key]}
         if "tables" in said:
             said["tables"] = _escaped(said["tables"])
         database = {"database": _escaped(lake.source_database)} if lake.source_database else {}
-        found[lake.name] = {"to": _escaped(lake.uri), **database, **said}
+        found[lake.name] = {"to": _escaped(with_key(lake.uri, encrypt)), **database, **said}
     return found
 
 

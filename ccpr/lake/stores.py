@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ccpr.base.errors import require
 from ccpr.lake.errors import LakeStoreUnsafe
+from ccpr.mirror.encryption_keys import without_key
 from ccpr.mirror.errors import BadName, MirrorDamaged, StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.open_store import folder_of
@@ -118,6 +119,7 @@ def open_lake(url: str) -> LakeStore:
 
 def canonical_url(url: str) -> str:
     """The URL of a lake's place in the one form in which it is stored; a text that is no URL stays as it is."""
+    url, _ = without_key(url)
     with suppress(BadName):
         if url.startswith("s3://"):
             from ccpr.mirror.buckets import open_bucket  # loads a client library

@@ -33,7 +33,7 @@ _LARGEST_TEXT, _COMMAND_SECONDS, _REMEMBERED_SECONDS = 64 << 10, 60.0, 300.0
 _HEX, _BASE64 = re.compile("[0-9a-fA-F]{64}"), re.compile("[A-Za-z0-9_-]{43}=?")
 _printed: dict[str, tuple[float, str]] = {}  # by command: when it was run, and what it printed
 _PRINTING = Lock()
-IN_CLEAR = "none"  # of a second copy, in the place of where its key is: it is not encrypted, whatever the mirror is
+IN_CLEAR = "none"  # in the place of where a copy's or a lake's key is: it is not encrypted, whatever the mirror is
 _ENCRYPT = "encrypt"
 
 

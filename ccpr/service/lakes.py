@@ -27,6 +27,7 @@ from ccpr.lake.lake_plan import PlannedLakeTable, plan_lake
 from ccpr.lake.lake_sync import LakeScope, LakeSync
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
+from ccpr.mirror.encryption_keys import IN_CLEAR, with_key, without_key
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline.driver import catalog_of, listed_of
 from ccpr.pipeline.iteration import Iteration
@@ -116,7 +117,11 @@ def check_new(
     for other in workspace.of(row).targets.all():
         if other.name == lake_name and other.name not in leaving:
             raise TargetExists(f"it is {other.uri}", subject=f"lake {lake_name}")
+    url, encrypt = without_key(url)
     store = check_place(workspace, url, leaving=[(row.task_id, one) for one in leaving])
+    if encrypt not in ("", IN_CLEAR) or (subscription.settings.encrypt and not encrypt):
+        remedy = f"To publish its rows in clear, write {with_key(store.url, IN_CLEAR)}"
+        raise BadSetting("a lake is not encrypted", subject=store.url, remedy=remedy)
     there = LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
     if options.has_iceberg and there.tables:  # elements of lists may have no numbers in its files
         remedy = "Name another folder, or remove the former lake with `--purge`."

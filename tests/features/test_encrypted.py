@@ -16,6 +16,7 @@ from ccpr.service.workspace import Workspace
 from ccpr.state.database import transaction
 from ccpr.state.subscription import Subscription
 from ccpr.state.tables import mo_ccpr_log
+from tests.support.lake_readers import read_delta_rs
 from tests.support.one_table import DATABASE, OneTable
 from tests.support.relayed import assert_same_point, relaying, subscribe_through
 from tests.support.replica import command
@@ -75,6 +76,24 @@ def test_every_reader_has_the_rows_and_the_files_do_not_show_them(shop: OneTable
     content = stored(shop)
     for text in (b"in clear text", b"ARROW1", TABLE.encode() + b'"', b"snapshot", b"CREATE TABLE"):
         assert text not in content, text
+
+
+def test_a_lake_is_published_in_clear_only_where_its_address_says_so(shop: OneTable, home: Path) -> None:
+    place = (home / "lake").as_uri()
+    for refused in (place, f"{place}?encrypt=env:SHOP_KEY"):
+        error = command("target", "add", "s", "lake", "--to", refused, code=2)["error"]
+        assert error["code"] == "BAD_SETTING"
+        assert not (home / "lake").exists()
+    error = command("target", "add", "s", "lake", "--to", place, code=2)["error"]
+    assert error["remedy"].endswith(f"{place}?encrypt=none")
+    command("target", "add", "s", "lake", "--to", f"{place}?encrypt=none")
+    shop.work()
+    (shown,) = command("target", "status", "s")
+    (table,) = shown["tables"]
+    assert rows(read_delta_rs(table["uri"], table["version"])) == rows(shop.truth[max(shop.truth)])
+    file = home / "ccpr.yaml"
+    file.write_text(command("config", "export")["text"])
+    assert f"{place}?encrypt=none" in file.read_text()
 
 
 def test_the_key_comes_from_a_file_a_variable_or_a_command(
