@@ -20,6 +20,7 @@ from ccpr.matrixone.errors import CcprError, Transient
 
 SMALL_BYTES = 1 << 20  # of a body
 _LONGEST_NAME = 255
+_LEVEL = "\x1f"  # between the levels of a namespace; a database is one of one level
 _READS = (
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -150,16 +151,22 @@ class WarehouseRequest:
     def _shown(self, view: WarehouseView) -> list[Identifier]:
         return sorted(table for table in view.tables() if self.caller.sees(table))
 
-    def _database(self, namespace: str) -> tuple[str, WarehouseView]:
+    def _find(self, namespace: str) -> tuple[str, WarehouseView] | None:
         """The database of a namespace, and where it is read: `shop@7` is database shop at point 7. Raises Refusal."""
         if any(database == namespace for database, _ in self._shown(self.view)):
             return namespace, self.view
         database, at, point = namespace.rpartition("@")
-        if at and "@" not in self.prefix:
+        if at and "@" not in self.prefix and _LEVEL not in point:
             view = self._pinned(point)
             if any(one == database for one, _ in self._shown(view)):
                 return database, view
-        raise no_namespace(namespace)
+        return None
+
+    def _database(self, namespace: str) -> tuple[str, WarehouseView]:
+        """As `_find`. Raises Refusal."""
+        if (found := self._find(namespace)) is None:
+            raise no_namespace(namespace)
+        return found
 
     def _namespaces(self) -> Page:
         parent = _asked_of(self.request, "parent")
@@ -174,9 +181,12 @@ class WarehouseRequest:
         return Page(json_bytes({"identifiers": [{"namespace": [namespace], "name": name} for name in names]}))
 
     def _table(self, namespace: str, table: str) -> tuple[Identifier, WarehouseView]:
-        database, view = self._database(namespace)
-        if not self.caller.sees((database, table)):
-            raise no_table(f"{namespace}.{table}")
+        """Raises Refusal: also of a namespace that is none it says that there is no table. Only then Spark looks at
+        `shop.orders.changes` as at something of table `shop.orders`."""
+        found = self._find(namespace)
+        if found is None or not self.caller.sees((found[0], table)):
+            raise no_table(f"{namespace.replace(_LEVEL, '.')}.{table}")
+        database, view = found
         return (database, table), view
 
     def _keys(self, table: Identifier, view: WarehouseView) -> list[Keys]:

@@ -20,7 +20,7 @@ def uri(lake: IcebergLake) -> Iterator[str]:
     lake.create("a", "b")
     for point in (1, 2, 3):
         lake.publish(point, {"a": [point], "b": [point, -point]})
-    with served(lake) as port:
+    with served(lake.workspace) as port:
         yield f"http://{port.address}"
 
 

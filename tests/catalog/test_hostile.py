@@ -22,7 +22,7 @@ TABLES, ROOT = f"shop.lake/namespaces/{DATABASE}/tables", f"shop.lake/namespaces
 @pytest.fixture
 def lake(lake: IcebergLake) -> Iterator[IcebergLake]:
     """As `ccpr serve --catalog` serves it."""
-    with served(lake) as port:
+    with served(lake.workspace) as port:
         yield replace(lake, address=CatalogAddress(f"http://{port.address}", "shop.lake", "reader:secret"))
 
 

@@ -45,7 +45,7 @@ def given() -> list[Any]:
 def test_a_reader_gets_keys_for_the_files_of_a_table_alone(
     bucket: IcebergLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(bucket) as port:
+    with served(bucket.workspace) as port:
         root = f"http://{port.address}/v1/shop.lake/namespaces/{DATABASE}/tables"
         assert asked(root, "a").json() == {"storage-credentials": []}, "nobody named a role"
         monkeypatch.setenv(ROLE, READERS)
@@ -72,7 +72,7 @@ def test_who_does_not_see_a_table_gets_no_keys_for_it(bucket: IcebergLake, monke
     some = PortLogin("some", NOW, LoginRole.READER, limits=ReadLimits(tables=("b",)))
     logins.add(some, password_digest("secret"))
     logins.add(replace(some, name="narrow", limits=ReadLimits(hidden=("id",))), password_digest("secret"))
-    with served(bucket) as port:
+    with served(bucket.workspace) as port:
         root = f"http://{port.address}/v1/shop.lake/namespaces/{DATABASE}/tables"
         before = len(given())
         assert [asked(root, table, "some:secret").status_code for table in ("a", "nothing", "b")] == [404, 404, 200]
@@ -86,7 +86,7 @@ def test_a_folder_needs_none(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(ROLE, READERS)
     lake.create("a")
     lake.publish(1, {"a": [1]})
-    with served(lake) as port:
+    with served(lake.workspace) as port:
         root = f"http://{port.address}/v1/shop.lake/namespaces/{DATABASE}/tables"
         assert asked(root, "a").json() == {"storage-credentials": []}
 

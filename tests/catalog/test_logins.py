@@ -30,7 +30,7 @@ READER = PortLogin("reader", NOW, LoginRole.READER)
 def port(lake: IcebergLake) -> Iterator[CatalogPort]:
     lake.create("a", "b", "unborn")
     lake.publish(1, {"a": [1], "b": [1]})
-    with served(lake) as found:
+    with served(lake.workspace) as found:
         yield found
 
 
@@ -187,7 +187,7 @@ def test_with_a_certificate_it_is_https_which_clients_check(
     lake.create("a")
     lake.publish(1, {"a": [1]})
     certificate = self_signed(tmp_path / "catalog.pem", "localhost")
-    with served(lake, Listen("127.0.0.1", 0, certificate)) as port:
+    with served(lake.workspace, Listen("127.0.0.1", 0, certificate)) as port:
         address = port.address.replace("127.0.0.1", "localhost")
         login = {"credential": "reader:secret", "oauth2-server-uri": f"https://{address}/v1/oauth/tokens"}
         trusting: Any = {"ssl": {"cabundle": str(certificate)}, **login}

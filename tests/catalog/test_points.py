@@ -1,7 +1,6 @@
 """All tables at one point: what a pinned warehouse and a namespace `db@point` show, and what they rather refuse."""
 
 import time
-from dataclasses import replace
 from threading import Event, Thread
 
 import pytest
@@ -10,9 +9,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from ccpr.lake.lake_catalog import BEHIND, DROPPED, CatalogEntry, TableRow
 from ccpr.mirror.kept_points import Hold
-from ccpr.state.database import transaction
 from ccpr.state.table_pointers import PointerMove
-from tests.support.iceberg_lake import DATABASE, NAME, IcebergLake, attached, ids, row_of, served, time_of
+from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, hold, ids, row_of, served, time_of
 from tests.support.values import NOW
 
 pytestmark = pytest.mark.integration
@@ -89,6 +87,15 @@ def test_a_point_that_is_none_is_refused(lake: IcebergLake, point: str, status: 
         assert lake.ask("GET", f"{lake.address.warehouse}{path}").status_code == status
 
 
+@pytest.mark.parametrize("namespace", [DATABASE, f"{DATABASE}@1"])
+def test_something_of_a_table_is_no_table(lake: IcebergLake, namespace: str) -> None:
+    """Spark asks for `shop.a.changes`, and only where it is no table for `shop.a`."""
+    lake.create("a")
+    lake.publish(1, {"a": [1]})
+    answer = lake.ask("GET", f"{lake.address.warehouse}/namespaces/{namespace}%1Fa/tables/changes")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchTableException")
+
+
 def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
     """Each point adds a row with its number to both tables."""
     lake.create("a", "b")
@@ -109,7 +116,7 @@ def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
     thread = Thread(target=publish)
     thread.start()
     try:
-        with served(lake) as port:
+        with served(lake.workspace) as port:
             seen = set()
             for _ in range(A_FEW):
                 catalog = attached(port, "shop@newest")
@@ -128,15 +135,9 @@ def test_held_points_are_tags_for_readers(lake: IcebergLake) -> None:
     gone = row_of("b", 1)
     lake.publish(2, {"a": [2]}, b=TableRow(BEHIND, gone.table, gone.table_id, gone.logical_id, gone.path, None))
     lake.publish(3, {"a": [3], "b": [3], "c": [3]})
-    kept = lake.workspace.of(NAME).kept
-
-    def hold(*holds: Hold) -> None:
-        with transaction(lake.workspace.log.engine) as connection:
-            before = kept.state()
-            kept.write(connection, before, replace(before, revision=before.revision + 1, holds=holds))
-
-    hold(Hold("eve", 1, None, NOW), Hold("late", 2, None, NOW), Hold("main", 1, None, NOW), Hold("other", 9, None, NOW))
-    with served(lake) as port:
+    holds = [Hold(name, lsn, None, NOW) for name, lsn in (("eve", 1), ("late", 2), ("main", 1), ("other", 9))]
+    hold(lake.workspace, *holds)
+    with served(lake.workspace) as port:
 
         def tags(name: str) -> dict[str, list[int]]:
             table = attached(port, "shop").load_table((DATABASE, name))
@@ -151,9 +152,9 @@ def test_held_points_are_tags_for_readers(lake: IcebergLake) -> None:
         assert tags("b") == {"eve": [1]}, "it did not show the other"
         assert tags("c") == {}
         assert ids(attached(port, "shop"), "a") == [1, 2, 3], "a hold called main is none"
-        hold(Hold("eve", 3, None, NOW))
+        hold(lake.workspace, Hold("eve", 3, None, NOW))
         assert (tags("a"), tags("c")) == ({"eve": [1, 2, 3]}, {"eve": [3]})
-        hold()
+        hold(lake.workspace)
         assert tags("a") == {}
 
 

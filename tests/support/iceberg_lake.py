@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from zlib import crc32
@@ -21,11 +21,13 @@ from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.stores import canonical_url, open_lake
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.server.wrong_passwords import password_digest
+from ccpr.mirror.kept_points import Hold
 from ccpr.mirror.mirror import Mirror
 from ccpr.relay.client_port import Listen
 from ccpr.schema.choices import DdlPolicy
 from ccpr.serve.catalog_port import CatalogPort
 from ccpr.service.workspace import Workspace
+from ccpr.state.database import transaction
 from ccpr.state.logins import LoginRole, PortLogin, PortLogins
 from ccpr.state.settings import TargetSettings
 from ccpr.state.table_pointers import TablePointer, TablePointers
@@ -123,16 +125,24 @@ def _change(table: Table, point: int, ids: Sequence[int]) -> dict[str, Any]:
 
 
 @contextmanager
-def served(lake: IcebergLake, listen: Listen = Listen("127.0.0.1", 0)) -> Iterator[CatalogPort]:  # noqa: B008
+def served(workspace: Workspace, listen: Listen = Listen("127.0.0.1", 0)) -> Iterator[CatalogPort]:  # noqa: B008
     """As `ccpr serve --catalog` does, with login `reader`, who sees all."""
-    logins = PortLogins(lake.workspace.log.engine, lake.workspace.vault)
+    logins = PortLogins(workspace.log.engine, workspace.vault)
     logins.add(PortLogin("reader", NOW, LoginRole.READER), password_digest("secret"))
-    port = CatalogPort(lake.workspace, listen)
+    port = CatalogPort(workspace, listen)
     port.start()
     try:
         yield port
     finally:
         port.stop()
+
+
+def hold(workspace: Workspace, *holds: Hold) -> None:
+    """These points and no others."""
+    kept = workspace.of(NAME).kept
+    with transaction(workspace.log.engine) as connection:
+        before = kept.state()
+        kept.write(connection, before, replace(before, revision=before.revision + 1, holds=holds))
 
 
 def attached(port: CatalogPort, warehouse: str, credential: str = "reader:secret") -> RestCatalog:

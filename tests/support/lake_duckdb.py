@@ -14,11 +14,13 @@ def main(folder: Path) -> None:
     import duckdb
 
     connection = duckdb.connect()
-    (extension,) = Path(packages).glob("duckdb_extension_delta/**/*.duckdb_extension")
-    connection.execute(f"LOAD '{extension}'")
+    for name in ("httpfs", "avro", "iceberg", "delta"):
+        for extension in Path(packages).glob(f"**/{name}.duckdb_extension"):
+            connection.execute(f"LOAD '{extension}'")
     connection.execute("SET TimeZone = 'UTC'")
     for number, query in enumerate(json.loads((folder / "queries.json").read_text())):
-        scan = f"delta_scan('{query['uri']}', version={query['version']})"
+        kind, at = ("iceberg", "snapshot_from_id") if query["iceberg"] else ("delta", "version")
+        scan = f"{kind}_scan('{query['uri']}', {at}={query['version']})"
         table = connection.execute(f"WITH t AS (SELECT * FROM {scan}) {query['sql']}").to_arrow_table()
         with pa.ipc.new_file(folder / f"{number}.arrow", table.schema) as file:
             file.write_table(table)

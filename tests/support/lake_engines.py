@@ -35,14 +35,17 @@ class Query:
     """
     Attributes
     ----------
+    uri : of the table, or "" if the statement names it.
     sql : selects from `t`, the table at a version.
+    before : Spark alone: a statement that runs before.
     changes : Spark alone: `t` is what the version changed, as the change data feed has it.
-    iceberg : Spark alone: the URI is that of an Iceberg table's metadata, the version a snapshot's id.
+    iceberg : the URI is that of an Iceberg table's metadata, the version a snapshot's id.
     """
 
-    uri: str
-    version: int
+    uri: str = ""
+    version: int = 0
     sql: str = "SELECT * FROM t"
+    before: str = ""
     changes: bool = False
     iceberg: bool = False
 
@@ -53,13 +56,16 @@ class NotRead(AssertionError):
 
 def duckdb_reads(queries: Sequence[Query]) -> list[pa.Table]:
     """Raises NotRead. Skips the test if the wheels cannot be had."""
-    return _run("tests.support.lake_duckdb", queries, {"LAKE_DUCKDB": str(duckdb_packages(DUCKDB))})
+    wanted = DUCKDB_ICEBERG if any(query.iceberg for query in queries) else DUCKDB
+    return _run("tests.support.lake_duckdb", queries, {"LAKE_DUCKDB": str(duckdb_packages(wanted))})
 
 
-def spark_reads(queries: Sequence[Query]) -> list[pa.Table]:
-    """Raises NotRead. Skips the test if the jars cannot be had."""
-    jars = [*delta_jars(), *(find_jars(s3=False) if any(query.iceberg for query in queries) else ())]
-    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, jars))})
+def spark_reads(queries: Sequence[Query], catalog: str = "") -> list[pa.Table]:
+    """`catalog` is the URL of one with a login `reader`, of which Spark attaches `shop.lake` as `lake`. Raises NotRead.
+    Skips the test if the jars cannot be had."""
+    has_iceberg = catalog or any(query.iceberg for query in queries)
+    jars = [*delta_jars(), *(find_jars(s3=False) if has_iceberg else ())]
+    return _run("tests.support.lake_spark", queries, {"LAKE_JARS": ",".join(map(str, jars)), "LAKE_CATALOG": catalog})
 
 
 def _run(module: str, queries: Sequence[Query], environment: Mapping[str, str]) -> list[pa.Table]:
@@ -74,7 +80,8 @@ def _run(module: str, queries: Sequence[Query], environment: Mapping[str, str]) 
             check=False,
         )
         if result.returncode:
-            raise NotRead(f"{module}: {result.stderr[-2000:]}")
+            said = (line for line in result.stderr.splitlines() if not line.lstrip().startswith("at "))
+            raise NotRead("\n".join((module, *said))[-2000:])
         return [_table(Path(folder, f"{number}.arrow")) for number in range(len(queries))]
 
 

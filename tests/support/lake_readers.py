@@ -124,12 +124,12 @@ def _tuples(table: pa.Table) -> list[tuple[str, ...]]:
 
 
 def changes_of(feed: pa.Table) -> tuple[Counter[str], Counter[str]]:
-    """The rows that a change data feed took away, and those that it brought."""
+    """The rows that a change data feed, or Iceberg's changelog, took away, and those that it brought."""
     kinds = pa.array(feed.column("_change_type").to_pylist(), pa.string())  # delta-rs gives a dictionary of views
-    values = feed.drop_columns(["_change_type", "_commit_version", "_commit_timestamp"])
+    values = feed.drop_columns([name for name in feed.column_names if name.startswith(("_change_", "_commit_"))])
     gone, come = Counter[str](), Counter[str]()
     for kind, row in zip(kinds.to_pylist(), rows(values), strict=True):
-        (gone if kind in ("delete", "update_preimage") else come)[row] += 1
+        (gone if kind.lower() in ("delete", "update_preimage") else come)[row] += 1
     return gone, come
 
 

@@ -1,4 +1,4 @@
-"""Spark's part of `tests.support.lake_engines`: a session with the jars of LAKE_JARS."""
+"""Spark's part of `tests.support.lake_engines`: a session with the jars of LAKE_JARS, and LAKE_CATALOG attached."""
 
 import json
 import os
@@ -21,9 +21,22 @@ SETTINGS = {
 }
 
 
+CATALOG = os.environ.get("LAKE_CATALOG")
+ATTACHED = {
+    "spark.sql.extensions": f"{SETTINGS['spark.sql.extensions']},"
+    "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "rest",
+    "spark.sql.catalog.lake.uri": f"{CATALOG}",
+    "spark.sql.catalog.lake.oauth2-server-uri": f"{CATALOG}/v1/oauth/tokens",
+    "spark.sql.catalog.lake.credential": "reader:secret",
+    "spark.sql.catalog.lake.warehouse": "shop.lake",
+}
+
+
 def session() -> SparkSession:
     builder = SparkSession.Builder().master("local[2]")
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | ATTACHED if CATALOG else SETTINGS).items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("OFF")
@@ -37,7 +50,10 @@ def main(folder: Path) -> None:
         options = {"readChangeFeed": True, "startingVersion": version, "endingVersion": version}
         chosen = options if query["changes"] else {"versionAsOf": version}
         form = "iceberg" if query["iceberg"] else "delta"
-        spark.read.format(form).options(**chosen).load(query["uri"]).createOrReplaceTempView("t")
+        if query["before"]:
+            spark.sql(query["before"])
+        if query["uri"]:
+            spark.read.format(form).options(**chosen).load(query["uri"]).createOrReplaceTempView("t")
         table = spark.sql(query["sql"]).toArrow()
         with pa.ipc.new_file(folder / f"{number}.arrow", table.schema) as file:
             file.write_table(table)
