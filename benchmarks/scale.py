@@ -145,7 +145,7 @@ def rows(size: int) -> Figures:
 def workers(size: int, most: int) -> Figures:
     """The rate of so many workers, of so many times that of one; all up to `most` are measured together. Their lines
     are so slow that these are the limit, and not the processors of one machine for all."""
-    found = run("workers", "--workers", str(most), "--mbs", "3", "--rows", "5000", "--loaded", "70000")
+    found = run("workers", "--workers", str(most), "--mbs", "3", "--loaded", "300000")
     return {"ratio": 1.0 if size == 1 else found[f"ratio_{size}"]}
 
 

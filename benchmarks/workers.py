@@ -1,20 +1,22 @@
-"""How a copy, the load of a target, a change, a lake, reading and an export grow with the workers of a Spark cluster.
-`--json` prints the figures as one JSON object.
+"""How a copy, the load of a target, a change and a lake grow with the workers of a Spark cluster, and what a worker
+costs that is killed. `--json` prints the figures as one JSON object.
 
-A standalone cluster on this machine, to which workers are added: each is a process with a folder of its own, runs one
-task at a time, and has `--share` of a processor, by a control group of Linux. So more workers are more processors, as
-they are elsewhere; what is left is for the driver, a MariaDB, a store of S3 and an emulator, each a process.
+The cluster is one of this machine: a master, and workers that are added one by one, each a process with a folder of its
+own that runs a task at a time. An emulator, a MariaDB and a store of S3 are processes, too. What is simulated are the
+lines between them, which in a real cluster are what tasks wait for: each connection to one of the three has `--mbs`
+MB/s and 20 ms. So processors, which workers share here, are not the limit; what they do more slowly because all share
+them counts against the workers nevertheless.
 
-Workers copy objects of 15 MB into the store, over a line of 20 ms and `--mbs` MB/s for each connection, two sessions
-for each worker. From a mirror there they load a table of `--loaded` rows into the MariaDB, stage a change of every
-second row, which one transaction then merges, and publish the table as a lake in the store. They read a table of
-`--rows` rows, into an aggregate of all columns, and write it as Parquet. The quickest round counts.
+Workers copy objects of 15 MB into the store, two sessions for each worker. From a mirror there they load a table of
+`--loaded` rows into the MariaDB, stage a change of every second row, which one transaction then merges, and publish the
+table as a lake in the store. The rows of target and lake are compared with those that were written. The quickest round
+counts. In the end, with all workers, one of them is killed in a load and another one in a publication.
 
-A line for each says its seconds, how many of them tasks had, and the processors that the workers and the others used.
-`<kind>_N` is how much of N times the rate of one worker N of them have (`ratio_N`: of the copy; `stage_N`: of a change
-without its merge). `limit_<kind>` is with how many it is 0.9, if only tasks are divided: what the driver and the target
-do once for all is the rest. The last line is `workers: share=<processors of one> mb_s_1=<MB/s of one> ratio_2=…
-load_2=… limit_load=…`.
+A line for each says its seconds, how many of them tasks had, and the load of the machine. `<kind>_N` is how much of N
+times the rate of one worker N of them have (`ratio_N`: of the copy; `stage_N`: of a change without its merge).
+`limit_<kind>` is with how many it is 0.9, if only tasks are divided: what the driver and the target do once for all is
+the rest. `again_<kind>` is how many tasks a killed worker made run again. The last line is `workers: mb_s_1=<MB/s of
+one> ratio_2=… load_2=… limit_load=… again_load=…`.
 """
 
 import sys
@@ -25,13 +27,13 @@ sys.path[0] = __file__.rpartition("/")[0] + "/.."
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,25 +41,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pymysql
 from pyarrow import fs
 
 from benchmarks.copy import emulator, job_of, large_objects, objects_of
 from benchmarks.shared.common import arguments_of, recordings_with
-from benchmarks.shared.cpu_share import cpu_by, cpu_share
 from benchmarks.shared.wide_table import values, wide_table
-from benchmarks.spark_read import Large, aggregate, large_table
-from ccpr.base.carrying import Work
+from ccpr.base.carrying import Work, WorkKind
 from ccpr.lake.commit import Lake, PointToPublish, TablePlace
 from ccpr.lake.publish import publish_table
 from ccpr.lake.stores import open_lake
+from ccpr.matrixone.ddl.definition import ColumnType
 from ccpr.matrixone.schema import DEFAULT_READING
+from ccpr.mirror.column_sums import ColumnSum
 from ccpr.mirror.delta.delta import TableAt, table_delta
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.open_store import open_store
+from ccpr.mirror.store import Store
 from ccpr.pipeline.copying import COPY_INPUT, CopyJob, copy
 from ccpr.pipeline.spark import carry
 from ccpr.pipeline.spark.engine import Copier, slots_of
 from ccpr.pipeline.spark.session import SparkSettings, spark_session
+from ccpr.schema.choices import Dialect
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.state.credentials import KEY_FILE_VARIABLE, Vault
 from ccpr.state.settings import Budget
@@ -71,17 +76,17 @@ from tests.support.ports import free_port
 from tests.support.simulated_mirror import SimulatedMirror
 from tests.support.slow_line import slow_line
 from tests.support.spark_cluster import Cluster, running_cluster
-from tests.support.spark_tables import read_table
-from tests.targets.target_database import new_database
+from tests.targets.target_database import Place, new_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ROUNDS, _WORKERS, _COPIES, _ROWS, _MB_S, _SHARE = 3, 3, 24, 1_750_000, 4, 0.15
+_ROUNDS, _WORKERS, _COPIES, _MB_S = 2, 3, 12, 2.0
 _LATENCY_MS, _SESSIONS, _CORES = 20, 2, 2
-_LOADED, _PIECE_ROWS = 12 * 32_768, 32_768
+_LOADED, _PIECE_ROWS = 24 * 32_768, 32_768
 _SERVER_MB = {"innodb_buffer_pool_size": 512, "innodb_log_file_size": 256}  # as of a server, not of a test's
-_START_SECONDS = 120.0
+_LIMIT_SECONDS = 120.0
+_DONE = 3  # tasks, before a worker is killed
 _ENOUGH = 0.9
 _PLACE = "mirrors/m"
 _ENVIRONMENT = {
@@ -94,7 +99,7 @@ _ENVIRONMENT = {
 
 
 def main() -> None:
-    sizes = {"copies": _COPIES, "rows": _ROWS, "mbs": _MB_S, "loaded": _LOADED, "share": _SHARE}
+    sizes = {"copies": _COPIES, "mbs": _MB_S, "loaded": _LOADED}
     arguments = arguments_of(__doc__, _ROUNDS, workers=_WORKERS, **sizes)
     carry.TASK_BYTES = 1  # a piece a task, as of a larger table
     folder = recordings_with("wide_and_large")
@@ -103,41 +108,37 @@ def main() -> None:
         os.environ |= {KEY_FILE_VARIABLE: str(work / "key"), **_ENVIRONMENT}
         (work / "cluster").mkdir()
         recording = large_objects(folder / "wide_and_large", work / "many", arguments.copies)
-        large = large_table(folder / "wide_and_large", work / "large", arguments.rows)
-        port = stack.enter_context(slow_line(stack.enter_context(emulator(recording)), _LATENCY_MS, arguments.mbs))
-        store, url, bucket = stack.enter_context(_store())
+
+        def slowed(port: int) -> int:
+            return stack.enter_context(slow_line(port, _LATENCY_MS, arguments.mbs))
+
+        port = slowed(stack.enter_context(emulator(recording)))
+        store, bucket = stack.enter_context(_store())
         server = stack.enter_context(running(find_program()))
-        assert server.process is not None
         with server.connect() as connection, connection.cursor() as cursor:
             for name, size in _SERVER_MB.items():
                 cursor.execute(f"SET GLOBAL {name} = {size << 20}")
-        shares = [stack.enter_context(cpu_share(f"worker-{place}")) for place in range(arguments.workers)]
         cluster = stack.enter_context(running_cluster(work / "cluster", 0, cores=_CORES))
         session, copier = _session(cluster, work)
         stack.callback(session.stop)
-        clock = Clock(copier, {store: "store", server.process.pid: "target"})
-        targets = Targets(wide(work / "wide", arguments.loaded), url, server, clock, work)
-        job = replace(job_of(port, recording.name, work), store_url=url)
-        rounds = Rounds(session, copier, job, _table(recording), bucket, large, work / "exported", targets, clock)
+        clock, made = Clock(copier), wide(work / "wide", arguments.loaded)
+        targets = Targets(made, store, slowed(store), server, slowed(server.port), clock, work)
+        job = replace(job_of(port, recording.name, work), store_url=_url(slowed(store)))
+        rounds = Rounds(copier, job, _table(recording), bucket, targets, clock)
         took = []
-        for number, share in enumerate(shares, 1):
+        for number in range(1, arguments.workers + 1):
             cluster.start_workers(1)
             _await_slots(session, number)
-            clock.workers.append(cluster.workers[-1].pid)
-            share.take(cluster.workers[-1].pid)
-            rounds.run(number)  # a new worker's process has imported nothing
+            list(copier.carry(_warm(targets.url, 4 * number), list, lambda: None))
             clock.took.clear()
-            for one in shares[:number]:
-                one.limit(arguments.share)
             for _ in range(arguments.rounds):
                 rounds.run(number)
-            for one in shares[:number]:
-                one.limit(None)
             took.append(clock.quickest())
             for kind, one in took[-1].items():
-                print(f"{number}: {kind:6} {one}", file=sys.stderr)
+                print(f"{number}: {kind:6} {one}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+        again = Killing(cluster, session, targets, work / "events").again() if arguments.workers > 1 else {}
     copied = sum(rounds.objects.column("size").to_pylist()) / 1e6 / took[0]["copy"].seconds
-    figures = {"share": arguments.share, "mb_s_1": copied, **_figures(took)}
+    figures = {"mb_s_1": copied, **_figures(took), **again}
     if arguments.json:
         print(json.dumps(figures))
         return
@@ -163,40 +164,28 @@ class Took:
     Attributes
     ----------
     in_tasks : the seconds between the first task's beginning and the last one's end.
-    workers, others : processors that they used: the average of them.
     """
 
     seconds: float
     in_tasks: float
-    workers: float
-    others: dict[str, float]
 
     def __str__(self) -> str:
-        others = ", ".join(f"{name} {used:.2f}" for name, used in self.others.items())
-        return f"{self.seconds:.2f} s, {self.in_tasks:.2f} in tasks; processors: workers {self.workers:.2f}, {others}"
+        return f"{self.seconds:.2f} s, {self.in_tasks:.2f} in tasks"
 
 
 class Clock:
-    """What each kind took.
+    """What each kind took."""
 
-    Attributes
-    ----------
-    workers : their processes.
-    """
-
-    def __init__(self, copier: Copier, servers: dict[int, str]) -> None:
+    def __init__(self, copier: Copier) -> None:
         self.took: dict[str, list[Took]] = defaultdict(list)
-        self.workers: list[int] = []
-        self._copier, self._servers, self._in_tasks = copier, servers, 0.0
+        self._copier, self._in_tasks = copier, 0.0
 
     @contextmanager
     def of(self, kind: str, *, all_in_tasks: bool = False) -> Iterator[None]:
-        before, began, self._in_tasks = self._cpu(), time.perf_counter(), 0.0
+        began, self._in_tasks = time.perf_counter(), 0.0
         yield
         seconds = time.perf_counter() - began
-        used = {name: (value - before.get(name, 0)) / seconds for name, value in self._cpu().items()}
-        workers = used.pop("workers")
-        self.took[kind].append(Took(seconds, seconds if all_in_tasks else self._in_tasks, workers, used))
+        self.took[kind].append(Took(seconds, seconds if all_in_tasks else self._in_tasks))
 
     def carry(self, work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> Iterable[Any]:
         began = time.perf_counter()
@@ -207,16 +196,15 @@ class Clock:
     def quickest(self) -> dict[str, Took]:
         return {kind: min(took, key=lambda one: one.seconds) for kind, took in self.took.items()}
 
-    def _cpu(self) -> dict[str, float]:
-        return cpu_by({os.getpid(): "driver and source", **self._servers, **dict.fromkeys(self.workers, "workers")})
-
 
 def _session(cluster: Cluster, work: Path) -> "tuple[SparkSession, Copier]":
+    (work / "events").mkdir()
     config = {
         "spark.executor.memory": "512m",
         "spark.task.cpus": str(_CORES),  # a task at a time
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (work / "events").as_uri(),
+        "spark.eventLog.compress": "false",
     }
     settings = SparkSettings(work / "java", cluster.master, key_file=work / "key", config=config)
     session = spark_session(settings)
@@ -227,13 +215,10 @@ def _session(cluster: Cluster, work: Path) -> "tuple[SparkSession, Copier]":
 class Rounds:
     """One round of all kinds."""
 
-    session: "SparkSession"
     copier: Copier
     job: CopyJob
     objects: pa.Table
     bucket: fs.S3FileSystem
-    large: Large
-    folder: Path
     targets: "Targets"
     clock: Clock
 
@@ -243,13 +228,8 @@ class Rounds:
             report = copy(job, self.objects, self.copier)
         assert report.objects_fetched == self.objects.num_rows
         self.bucket.delete_dir_contents(_PLACE)
-        self.targets.sync()
-        frame = read_table(self.session, self.large.mirror_url, self.large.table, task_bytes=1)
-        with self.clock.of("read", all_in_tasks=True):
-            aggregate(frame)
-        with self.clock.of("export", all_in_tasks=True):
-            frame.write.parquet(str(self.folder), mode="overwrite")
-        shutil.rmtree(self.folder)
+        self.targets.load(change=True)
+        self.targets.publish()
 
 
 def wide(folder: Path, rows: int) -> SimulatedMirror:
@@ -266,24 +246,44 @@ def wide(folder: Path, rows: int) -> SimulatedMirror:
 
 
 class Targets:
-    """A MariaDB and a lake in the store, and a mirror in the store that they are synced from."""
+    """A MariaDB and a lake in the store, and a mirror in the store that they are synced from.
 
-    def __init__(self, made: SimulatedMirror, url: str, server: MariaDb, clock: Clock, work: Path) -> None:
-        self._server, self._clock, self._vault = server, clock, Vault(work / "key")
-        self._points, self._numbers, self._store_url = made.points, itertools.count(), url
-        self._url = url.replace(_PLACE, "mirrors/wide")
-        store = open_store(self._url)
+    Parameters
+    ----------
+    direct : the port of the store; `store_port` and `server_port` are those of slow lines.
+
+    Attributes
+    ----------
+    url : of the mirror.
+    """
+
+    def __init__(
+        self,
+        made: SimulatedMirror,
+        direct: int,
+        store_port: int,
+        server: MariaDb,
+        server_port: int,
+        clock: Clock,
+        work: Path,
+    ) -> None:
+        self.server, self._port, self._clock, self._vault = server, server_port, clock, Vault(work / "key")
+        self._points, self._numbers, self._direct, self._store = made.points, itertools.count(), direct, store_port
+        self.url = _url(store_port, "wide")
+        store = open_store(_url(direct, "wide"))
         for path in filter(Path.is_file, made.root.rglob("*")):
             store.put(path.relative_to(made.root).as_posix(), [path.read_bytes()])
-        self._mirror = Mirror(store)
+        self._mirror = Mirror(open_store(self.url))
         (self._table_id,) = made.points[0].tables
         self._source = self._mirror.manifest(made.points[0].tables[self._table_id]).table
+        self._rows = [made.rows(point, self._table_id, self._source.user_columns) for point in made.points]
 
-    def sync(self) -> None:
-        """A load, a change, and a lake's first publication."""
-        with new_database(self._server) as place:
-            login = f"mysql://{self._server.user}:x@{self._server.host}:{self._server.port}/{place.database}"
-            address, password = parse_target_uri(login)[0], self._server.password
+    def load(self, *, change: bool, loading: Callable[[Place], None] = lambda place: None) -> None:
+        """Load the first point, and apply the change that leads to the second one. `loading` is called before."""
+        with new_database(self.server) as place:
+            loading(place)
+            login = f"mysql://{self.server.user}:x@{self.server.host}:{self._port}/{place.database}"
+            address, password = parse_target_uri(login)[0], self.server.password
             own = ExpectedTables(lambda: [self._source])
             carried = {"carry": self._clock.carry, "sealed_password": self._vault.seal(password, address.endpoint)}
             with DatabaseTarget(address, password, "task", own=own, **carried) as target:
@@ -292,29 +292,104 @@ class Targets:
                     parts = [LoadPart(part_key(one.split), lambda: (), one) for one in splits]
                     table = target_of(self._source, target.dialect, place.database)
                     loaded = target.create(table, parts, Location(0, self._points[0].at.physical))
-                with self._clock.of("change"):
-                    splits, at = self._splits(1), Location(1, self._points[1].at.physical)
-                    changed = target.apply(self._table_id, (), at, rows=splits)
-                assert (changed.missing, loaded.unseen) == (0, True)
-                assert place.query("SELECT COUNT(*) FROM t")[0][0] == loaded.upserted
-        self._publish()
+                assert loaded.unseen
+                self._check(place, 0)
+                if change:
+                    with self._clock.of("change"):
+                        splits, at = self._splits(1), Location(1, self._points[1].at.physical)
+                        changed = target.apply(self._table_id, (), at, rows=splits)
+                    assert changed.missing == 0
+                    self._check(place, 1)
+
+    def _check(self, place: Place, lsn: int) -> None:
+        """Whether the server has the rows, by sums of its own."""
+        sums = [ColumnSum(one.name, ColumnType.of(one), Dialect.MARIADB) for one in self._source.user_columns]
+        expected = [number for one in sums for number in one.of(self._rows[lsn].column(one.name))]
+        asked = ", ".join(text for one in sums for text in one.expressions)
+        ((count, *found),) = place.query(f"SELECT COUNT(*), {asked} FROM t")
+        assert count == self._rows[lsn].num_rows
+        assert list(map(int, found)) == expected
 
     def _splits(self, lsn: int) -> list[SplitRows]:
         at = [TableAt.of(point, self._table_id) for point in self._points]
         delta = table_delta(self._mirror, at[0] if lsn else None, at[lsn], split_rows=_PIECE_ROWS)
-        return [SplitRows(self._url, split, DEFAULT_READING) for split in delta.splits()]
+        return [SplitRows(self.url, split, DEFAULT_READING) for split in delta.splits()]
 
-    def _publish(self) -> None:
-        point = self._points[0]
-        place = open_lake(self._store_url.replace(_PLACE, f"mirrors/lake-{next(self._numbers)}"))
-        lake = Lake(place, self._mirror, "task", carry=self._clock.carry)
+    def publish(self, *, loading: Callable[[Store], None] = lambda lake: None) -> None:
+        """The first point, as a new lake. `loading` is called before."""
+        from deltalake import DeltaTable, QueryBuilder
+
+        point, name = self._points[0], f"lake-{next(self._numbers)}"
+        loading(open_store(_url(self._direct, name)))
+        lake = Lake(open_lake(_url(self._store, name)), self._mirror, "task", carry=self._clock.carry)
         with self._clock.of("lake"):
             wanted = PointToPublish(point.lsn, point.at, point.snapshot)
             publish_table(lake, wanted, point.tables[self._table_id], TablePlace("b.t"))
+        options = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._direct}", "AWS_ALLOW_HTTP": "true"}
+        table = DeltaTable(f"s3://mirrors/{name}/b.t", storage_options={**options, "AWS_REGION": "us-east-1"})
+        found = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY id"))
+        assert found.cast(self._rows[0].schema).equals(self._rows[0].sort_by("id"))
+
+
+@dataclass(frozen=True)
+class Killing:
+    """Workers that end in the middle of their work."""
+
+    cluster: Cluster
+    session: "SparkSession"
+    targets: Targets
+    events: Path
+
+    def again(self) -> dict[str, float]:
+        """How many tasks ran again, by kind."""
+        before, workers = self._tasks_again(), slots_of(self.session)
+        self.targets.load(change=False, loading=lambda place: self._kill_after(lambda: _loaded(place)))
+        between = self._tasks_again()
+        self.cluster.start_workers(1)
+        _await_slots(self.session, workers or 0)
+        self.targets.publish(loading=lambda lake: self._kill_after(lambda: sum(1 for _ in lake.names("b.t/data"))))
+        return {"again_load": between - before, "again_lake": self._tasks_again() - between}
+
+    def _kill_after(self, done: Callable[[], int]) -> None:
+        """The newest worker, once some tasks are done."""
+
+        def wait() -> None:
+            until = time.monotonic() + _LIMIT_SECONDS
+            while time.monotonic() < until and done() < _DONE:
+                time.sleep(0.05)
+            self.cluster.kill_worker(-1)
+
+        threading.Thread(target=wait).start()
+
+    def _tasks_again(self) -> int:
+        files = [path for path in self.events.rglob("events*") if path.is_file()]
+        starts = (line for path in files for line in path.open() if "SparkListenerTaskStart" in line)
+        return sum(json.loads(line)["Task Info"]["Attempt"] > 0 for line in starts)
+
+
+def _loaded(place: Place) -> int:
+    with suppress(pymysql.err.ProgrammingError):
+        return place.query("SELECT COUNT(*) FROM ccpr_load_parts")[0][0]
+    return 0
+
+
+def _warm(url: str, tasks: int) -> Work:
+    """What a new worker imports, and its first look at the store."""
+    return Work(WorkKind.LOAD, "nowhere", (url,), _look, [url] * tasks, [1] * tasks)
+
+
+def _look(urls: Sequence[str]) -> Iterator[int | None]:
+    import ccpr.lake.object_files
+    import ccpr.pipeline.spark.copy
+    import ccpr.targets.database_target  # noqa: F401
+
+    for url in urls:
+        time.sleep(0.5)  # so that each worker gets one
+        yield open_store(url).size("nothing")
 
 
 def _await_slots(session: "SparkSession", number: int) -> None:
-    until = time.monotonic() + _START_SECONDS
+    until = time.monotonic() + _LIMIT_SECONDS
     while slots_of(session) != number:
         assert time.monotonic() < until, f"there are no {number} workers"
         time.sleep(0.2)
@@ -326,21 +401,24 @@ def _table(recording: Path) -> pa.Table:
     return pa.table(columns, schema=COPY_INPUT)
 
 
+def _url(port: int, name: str = "m") -> str:
+    return f"s3://mirrors/{name}?endpoint_override=http://127.0.0.1:{port}&region=us-east-1"
+
+
 @contextmanager
-def _store() -> Iterator[tuple[int, str, fs.S3FileSystem]]:
-    """The process of a store of S3, the URL of a mirror in it, and the store."""
-    endpoint = f"127.0.0.1:{free_port()}"
+def _store() -> Iterator[tuple[int, fs.S3FileSystem]]:
+    """The port of a store of S3, and the store."""
+    port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-p", endpoint.rpartition(":")[2]],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", "moto.server", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
+        endpoint = f"http://127.0.0.1:{port}"
         files = fs.S3FileSystem(
-            endpoint_override=f"http://{endpoint}", region="us-east-1", allow_bucket_creation=True, connect_timeout=5
+            endpoint_override=endpoint, region="us-east-1", allow_bucket_creation=True, connect_timeout=5
         )
         _made(files)
-        yield process.pid, f"s3://{_PLACE}?endpoint_override=http://{endpoint}&region=us-east-1", files
+        yield port, files
     finally:
         process.kill()
         process.wait()
@@ -348,7 +426,7 @@ def _store() -> Iterator[tuple[int, str, fs.S3FileSystem]]:
 
 def _made(files: fs.S3FileSystem) -> None:
     """The bucket, once the store listens."""
-    until = time.monotonic() + _START_SECONDS
+    until = time.monotonic() + _LIMIT_SECONDS
     while True:
         try:
             return files.create_dir("mirrors")

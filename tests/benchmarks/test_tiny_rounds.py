@@ -65,10 +65,7 @@ TINY = {
     "sql_server": ("--rounds", "1", "--scale", "0.001", "--mariadb", "0"),
     "startup": ("--repeat", "1", "--helps", "1", "--no-dagster"),
     "two_services": ("--subscriptions", "2", "--interval", "1", "--minutes", "0.1", "--down", "1"),
-    "workers": (
-        *("--rounds", "1", "--workers", "2", "--copies", "2", "--rows", "5000", "--mbs", "100"),
-        *("--loaded", "70000", "--share", "1"),
-    ),
+    "workers": ("--rounds", "1", "--workers", "2", "--copies", "2", "--mbs", "20", "--loaded", "200000"),
 }
 WITH_SPARK = {"engines", "spark_read", "workers"}
 LAST_LINE = re.compile(r"(?:[\w ]+:? )?\w+=[^ ]+(?: \w+=[^ ]+)*")  # `name=value …`, perhaps behind words
