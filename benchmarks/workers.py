@@ -342,15 +342,19 @@ class Killing:
 
     def again(self) -> dict[str, float]:
         """How many tasks ran again, by kind."""
-        before, workers = self._tasks_again(), slots_of(self.session)
-        self.targets.load(change=False, loading=lambda place: self._kill_after(lambda: _loaded(place)))
+        before, workers, killing = self._tasks_again(), slots_of(self.session), list[threading.Thread]()
+        self.targets.load(change=False, loading=lambda place: killing.append(self._kill_after(lambda: _loaded(place))))
+        killing.pop().join()
         between = self._tasks_again()
         self.cluster.start_workers(1)
         _await_slots(self.session, workers or 0)
-        self.targets.publish(loading=lambda lake: self._kill_after(lambda: sum(1 for _ in lake.names("b.t/data"))))
+        self.targets.publish(
+            loading=lambda lake: killing.append(self._kill_after(lambda: len([*lake.names("b.t/data")])))
+        )
+        killing.pop().join()
         return {"again_load": between - before, "again_lake": self._tasks_again() - between}
 
-    def _kill_after(self, done: Callable[[], int]) -> None:
+    def _kill_after(self, done: Callable[[], int]) -> threading.Thread:
         """The newest worker, once some tasks are done."""
 
         def wait() -> None:
@@ -359,7 +363,9 @@ class Killing:
                 time.sleep(0.05)
             self.cluster.kill_worker(-1)
 
-        threading.Thread(target=wait).start()
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
 
     def _tasks_again(self) -> int:
         files = [path for path in self.events.rglob("events*") if path.is_file()]
@@ -368,7 +374,7 @@ class Killing:
 
 
 def _loaded(place: Place) -> int:
-    with suppress(pymysql.err.ProgrammingError):
+    with suppress(pymysql.err.MySQLError):
         return place.query("SELECT COUNT(*) FROM ccpr_load_parts")[0][0]
     return 0
 
