@@ -81,7 +81,7 @@ from tests.targets.target_database import Place, new_database
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ROUNDS, _WORKERS, _COPIES, _MB_S = 2, 3, 12, 2.0
+_ROUNDS, _WORKERS, _COPIES, _MB_S = 2, 3, 36, 2.0
 _LATENCY_MS, _SESSIONS, _CORES = 20, 2, 2
 _LOADED, _PIECE_ROWS = 24 * 32_768, 32_768
 _SERVER_MB = {"innodb_buffer_pool_size": 512, "innodb_log_file_size": 256}  # as of a server, not of a test's
