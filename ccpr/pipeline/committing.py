@@ -113,11 +113,14 @@ class Last:
     point : None before the first.
     tables : those that lag as they were at their own point.
     behind : the tables that the point does not show, by id.
+    places : in logical mode, where the rows of small tables lie at the snapshot of the iteration that read this, by the
+        snapshot's name and the table's id; as the upstream said it.
     """
 
     point: GlobalPoint | None
     tables: PointTables
     behind: dict[int, LaggingTable]
+    places: dict[tuple[str, int], Sequence[tuple[bytes | None, ...]]] = field(default_factory=dict)
 
 
 class PointCommitter:

@@ -75,6 +75,7 @@ class Iteration:
     carry : who reads the ranges of a table in logical mode: this process, unless a carrier of tasks is given.
     last_read : the last point as this iteration has read it, before its own; None if it has not. For `known` of the
         next.
+    known_places : `Last.places` of `known`.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Iteration:
         self.carry: Carry = carry_here
         self.record: IterationRecord | None = None
         self.last_read: Last | None = None
+        self.known_places = {} if known is None else known.places
         self._step: Step | None = None
         self.enter(Step.INIT)
 

@@ -3,11 +3,13 @@
 import multiprocessing
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import typer.testing
@@ -18,10 +20,12 @@ from ccpr.matrixone.server.upstream import Release
 from ccpr.mirror.column_sums import ColumnSum
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import driver
+from ccpr.pipeline.errors import RowsDisagree
 from ccpr.pipeline.logical import proof, table_reads
 from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.step_names import Stage
 from ccpr.relay import loading
+from ccpr.serve.holding import Holding, KeptSessions
 from ccpr.service.workspace import Workspace
 from ccpr.state.subscription import Subscription
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
@@ -109,6 +113,37 @@ def test_a_small_table_whose_rows_lie_where_they_lay_costs_no_difference(
     asked(upstream, "delete from d.heap where b is null", "update d.t set v='B' where id=2")
     command("run", "s")
     assert_equal(home, upstream, "t", "heap", "pair")
+
+
+def test_where_rows_lay_is_asked_once_in_a_process_and_again_after_any_doubt(
+    home: Path, upstream: SimulatedUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    subscribe(upstream)
+
+    def iterate() -> int:
+        """How many statements ask where rows lie."""
+        before = len(upstream.log())
+        with holding.iteration() as (lease, known), workspace.iteration_under(lease, known=known) as iteration:
+            driver.drive(iteration)
+        holding.last = iteration.last_read
+        return sum("__mo_rowid" in statement.text for statement in upstream.log()[before:])
+
+    with closing(Workspace(home / "home")) as workspace:
+        holding = Holding(workspace, workspace.log.row("s"), KeptSessions(time.monotonic))
+        assert iterate() == 0  # all of each table is read
+        assert [iterate(), iterate(), iterate()] == [6, 3, 3]
+        asked(upstream, "update d.t set v='B' where id=2", "delete from d.heap where b is null")
+        assert [iterate(), iterate()] == [3, 3]
+        assert_equal(home, upstream, "t", "heap", "pair")
+        command("run", "s")  # another process
+        assert [iterate(), iterate()] == [6, 3]
+        with monkeypatch.context() as patched:
+            patched.setattr(driver, "apply_if_idle", Mock(side_effect=RowsDisagree("once", subject="table t")))
+            with pytest.raises(RowsDisagree):
+                iterate()
+        asked(upstream, "insert into d.pair values (5,'e',5)")
+        assert [iterate(), iterate()] == [6, 3]
+        assert_equal(home, upstream, "t", "heap", "pair")
 
 
 def test_columns_that_cluster_a_table_are_found_though_their_names_are_printed_in_lower_case(

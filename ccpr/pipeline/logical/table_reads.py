@@ -6,7 +6,7 @@ rows")."""
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -196,7 +196,7 @@ def _read_of(
         if wrong := unproven(session, iteration.mirror, manifest, last.at, before.table, base.name):
             _log.warning("table %s: %s, all of it is read", table.qualified_name, wrong)
             return RowRead(wrong, count_at(session, table, ref.name))
-    if _lie_where_they_lay(session, table, before, ref.name, base.name):
+    if _lie_where_they_lay(iteration, session, table, before, ref.name, base.name):
         return None
     known = iteration.memory.context.capabilities
     is_old = not (known and known.branch_diffs)
@@ -217,18 +217,24 @@ def _read_of(
     return RowRead("", rows) if rows or before.appendable else None
 
 
-def _lie_where_they_lay(session: Session, table: Table, before: TablePoint, now: str, then: str) -> bool:
-    """Whether a small table has the rows that it had; False also where that cannot be told."""
+def _lie_where_they_lay(
+    iteration: Iteration, session: Session, table: Table, before: TablePoint, now: str, then: str
+) -> bool:
+    """Whether a small table has the rows that it had; False also where that cannot be told. What was said at the former
+    snapshot is remembered from one iteration of a process to the next: what it has stays."""
     if before.ref is None or before.ref.rows > _FEW_ROWS or before.appendable:
         return False
-    # One statement each: one that names two snapshots of a table reads both times the same.
-    sides = ((table.name, now), (before.table.name, then))
+
+    def places(name: str, snapshot: str) -> Sequence[tuple[bytes | None, ...]]:
+        # One statement each: one that names two snapshots of a table reads both times the same.
+        return session.read(upstream_sql.select_places(table.database, name, snapshot), answers=(StatementFailed,)).rows
+
     try:
-        asked = [upstream_sql.select_places(table.database, *side) for side in sides]
-        found = [session.read(statement, answers=(StatementFailed,)).rows for statement in asked]
+        found = iteration.last.places[now, table.id] = places(table.name, now)
+        known = iteration.known_places.get((then, table.id)) or places(before.table.name, then)
     except NOT_GIVEN:
         return False
-    return found[0] == found[1] and len(found[0]) == 1
+    return found == known and len(found) == 1
 
 
 def _told_before_4_2(before: Table, table: Table) -> bool:
