@@ -1,8 +1,9 @@
-"""Random statements of an account's administrator, whose database is replicated in logical mode: after each iteration
-every table of the point has the rows that SELECT gives at the point's snapshot.
+"""Random statements of an account's administrator, whose database is replicated in logical mode, and by account sys in
+physical mode: after each iteration every table of both mirrors has the rows that SELECT gives at the point's snapshot.
 
-The upstream is simulated, or a real one: CCPR_ACCOUNT=mysql://account#admin:password@host:port. Iterations are killed
-in between; CCPR_RESTART, a command, restarts a real one now and then. `make logical-histories` plays more.
+The upstream is simulated, or a real one: CCPR_ACCOUNT=mysql://account#admin:password@host:port, and CCPR_SYS, a login
+of account sys there, without which only logical mode is played. Iterations are killed in between; CCPR_RESTART, a
+command, restarts a real one now and then. `make logical-histories` plays more.
 """
 
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,14 +30,15 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 
-DATABASE, NAME = "hist-ö.ry", "h"
+DATABASE, LOGICAL, PHYSICAL = "hist-ö.ry", "logical", "physical"
 SEED, STEPS = int(os.environ.get("SEED", "1")), int(os.environ.get("LOGICAL_HISTORIES", "12"))
-LIVE, RESTART = os.environ.get("CCPR_ACCOUNT"), os.environ.get("CCPR_RESTART")
+LIVE, SYS, RESTART = (os.environ.get(f"CCPR_{name}", "") for name in ("ACCOUNT", "SYS", "RESTART"))
 _KILLED, _RESTARTED = 0.2, 0.06  # of the iterations
 _WORDS = ("a", "b", "naïve 🦆", "it's", " ends ", "", "x" * 40)
 _NAMES = ("c", "c d`", "Ü", "select", "c'", "flag", "blank ", "a.b", "n" * 60)  # of columns; a number follows
 _TABLES = ("t", "t", "t", "T 'x'.é", "%_", "n" * 60)
 _LARGE = 1_000_000
+_NO_NUMBERS = ("'NaN'", "'inf'", "'-inf'")
 # How a literal of each type is made. Each third value is NULL where it may be.
 KINDS: dict[str, Any] = {
     "int": lambda r: str(r.randrange(-5, 60)),
@@ -49,8 +51,8 @@ KINDS: dict[str, Any] = {
     "decimal(38,10)": lambda r: f"{r.randrange(-(10**20), 10**20)}.{r.randrange(10**10):010}",
     "decimal(18,0)": lambda r: r.choice(("0", "-1", "999999999999999999")),
     "bigint": lambda r: r.choice(("0", "-9223372036854775808", "9223372036854775807")),
-    "double": lambda r: r.choice(("0.1", "-1.5", "1e300", "3", "0e0", "-0e0", "5e-324", "1.7976931348623157e308")),
-    "float": lambda r: r.choice(("0.5", "-1.25", "16777216", "0", "-0e0")),
+    "double": lambda r: r.choice((*_NO_NUMBERS, "0.1", "3", "0e0", "-0e0", "5e-324", "1.7976931348623157e308")),
+    "float": lambda r: r.choice((*_NO_NUMBERS, "0.5", "-1.25", "16777216", "0", "-0e0")),
     "bool": lambda r: r.choice(("true", "false")),
     "date": lambda r: f"'20{r.randrange(10, 30)}-0{r.randrange(1, 10)}-1{r.randrange(10)}'",
     "datetime(6)": lambda r: (
@@ -72,7 +74,7 @@ KINDS: dict[str, Any] = {
     "bit(10)": lambda r: str(r.randrange(1024)),
     "year": lambda r: r.choice(("1901", "2026", "2155")),
     "uuid": lambda r: f"'00000000-0000-4000-8000-{r.randrange(50):012}'",
-    "vecf64(2)": lambda r: r.choice(("'[0.1,-2]'", "'[1e300,3]'")),
+    "vecf64(2)": lambda r: r.choice(("'[0.1,-2]'", "'[1e300,3]'", "'[NaN,-1]'")),
     "vecf32(2)": lambda r: r.choice(("'[1.5,-2]'", "'[0.125,3]'")),
 }
 _KEYS = ("int", "varchar(40)", "decimal(12,2)", "datetime(6)", "date", "bigint unsigned", "double", "uuid", "char(9)")
@@ -235,8 +237,11 @@ class Writer:
         """Indexes, partitions, copies, keys and views."""
         made, place = self.tables[table], _name(table)
         if form == 7 and column:
-            kind = self.chance.choice(("", "", "unique ", "fulltext "))
-            self.run(f"create {kind}index i{self.chance.randrange(999)} on {place} ({_name(column)})")
+            kind, of = self.chance.choice(("", "", "unique ", "fulltext ")), f"on {place} ({_name(column)})"
+            if made.columns[column].startswith("vec"):
+                using = self.chance.choice((f"ivfflat {of} lists = 1", f"hnsw {of}"))
+                kind, of = "", f"using {using} op_type 'vector_l2_ops'"
+            self.run(f"create {kind}index i{self.chance.randrange(999)} {of}")
         elif form == 8 and made.partitions:
             self.run(f"alter table {place} {self.chance.choice(('truncate', 'drop'))} partition p0")
         elif form == 9 and made.partitions:
@@ -260,16 +265,17 @@ class Writer:
 
 
 @contextmanager
-def upstream() -> Iterator[str]:
-    """The URI of an account's administrator."""
+def upstream() -> Iterator[tuple[str, str]]:
+    """The URIs of an account's administrator and of a login of account sys."""
     if LIVE:
-        yield LIVE
+        yield LIVE, SYS
         return
     with SimulatedUpstream() as emulator:
-        with connected(f"mysql://dump:111@127.0.0.1:{emulator.port}") as connection, connection.cursor() as cursor:
+        sys_login = f"mysql://sys#dump:111@127.0.0.1:{emulator.port}"
+        with connected(sys_login) as connection, connection.cursor() as cursor:
             cursor.execute("create account acc1 admin_name 'admin' identified by '111'")
         emulator.upgrade("4.2")
-        yield f"mysql://acc1#admin:111@127.0.0.1:{emulator.port}"
+        yield f"mysql://acc1#admin:111@127.0.0.1:{emulator.port}", sys_login
 
 
 @contextmanager
@@ -283,41 +289,43 @@ def connected(uri: str, database: str | None = None) -> Iterator[Any]:
         yield connection
 
 
-def iterate(chance: random.Random, *, restarted: bool) -> None:
+def iterate(name: str, chance: random.Random, *, restarted: bool) -> None:
     """An iteration, in some cases after one that was killed. A server that was restarted may not know for some seconds
     what it has."""
     if chance.random() < _KILLED:
-        words = [sys.executable, "-c", "from ccpr.cli.main import main; main()", "run", NAME]
+        words = [sys.executable, "-c", "from ccpr.cli.main import main; main()", "run", name]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.8 + chance.random())
             process.kill()
     for _ in range(30 if restarted else 0):
         with suppress(AssertionError):
-            command("run", NAME)
+            command("run", name)
             return
         time.sleep(2)
-    command("run", NAME)
+    command("run", name)
 
 
-def compared(connection: Any, mirror: ccpr.Mirror) -> int:
-    """Every table of the newest point with SELECT at its snapshot; returns how many tables."""
+def compared(connection: Any, mirrors: Collection[ccpr.Mirror]) -> int:
+    """Every table of the newest points with SELECT at the snapshot of the first mirror's; returns how many tables."""
     with connection.cursor() as cursor:
         cursor.execute("select sname from mo_catalog.mo_snapshots order by ts desc limit 1")
         ((snapshot,),) = cursor.fetchall()
         cursor.execute(f"select relname from mo_catalog.mo_tables {{snapshot = '{snapshot}'}} "
                        f"where reldatabase = '{DATABASE}' and relkind = 'r'")  # fmt: skip
         names = {name for (name,) in cursor.fetchall() if not name.startswith(("__mo_", "%!%"))}
-        assert {table.name for table in mirror.tables() if table.kind == "table"} == {
-            f"{DATABASE}.{name}" for name in names
-        }
+        for mirror in mirrors:
+            shown = {table.name for table in mirror.tables() if table.kind == "table"}
+            assert shown == {f"{DATABASE}.{name}" for name in names}
         for name in sorted(names):
             cursor.execute(f"select * from `{DATABASE}`.{_name(name)} {{snapshot = '{snapshot}'}}")
             bits = [one[1] == FIELD_TYPE.BIT for one in cursor.description]
             theirs = Counter(tuple(map(_value, row, bits)) for row in cursor.fetchall())
-            ours = Counter(tuple(map(_value, row.values())) for row in mirror.table(f"{DATABASE}.{name}").to_pylist())
-            assert ours == theirs, f"{name}: {list((ours - theirs).items())[:3]} {list((theirs - ours).items())[:3]}"
-    return len(names)
+            for mirror in mirrors:
+                rows = mirror.table(f"{DATABASE}.{name}").to_pylist()
+                ours = Counter(tuple(map(_value, row.values())) for row in rows)
+                assert ours == theirs, f"{name}: {[*(ours - theirs).items()][:3]} {[*(theirs - ours).items()][:3]}"
+    return len(names) * len(mirrors)
 
 
 def _value(value: Any, is_bits: bool = False) -> Any:
@@ -330,9 +338,11 @@ def _value(value: Any, is_bits: bool = False) -> Any:
         case datetime():
             return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         case list():
-            return tuple(value)
+            return tuple(map(_value, value))
         case str() if value[:1] == "[" and value[-1:] == "]":
-            return tuple(float(one) for one in value[1:-1].split(","))
+            return tuple(_value(float(one)) for one in value[1:-1].split(","))
+        case float() if value != value:
+            return "NaN"
         case Decimal():
             return int(value) if value == value.to_integral_value() else value
     return value
@@ -342,24 +352,37 @@ def _value(value: Any, is_bits: bool = False) -> Any:
 def test_every_point_has_the_rows_of_its_snapshot(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     chance = random.Random(seed)
     monkeypatch.setenv("CCPR_HOME", str(tmp_path / "home"))
-    states, began = 0, time.monotonic()
-    with upstream() as uri:
-        with connected(uri) as connection, connection.cursor() as cursor:
-            cursor.execute(f"drop database if exists `{DATABASE}`")
-            cursor.execute(f"create database `{DATABASE}`")
-        with connected(uri, DATABASE) as connection:
+    states, began, names = 0, time.monotonic(), [LOGICAL]
+    with upstream() as (account, sys_login):
+        with connected(account) as connection, connection.cursor() as cursor:
+            for statement in (
+                "drop publication if exists histories",
+                f"drop database if exists `{DATABASE}`",
+                f"create database `{DATABASE}`",
+                f"create publication histories database `{DATABASE}` account sys",
+            ):
+                cursor.execute(statement)
+        with connected(account, DATABASE) as connection:
             writer = Writer(chance, connection)
+            writer.run("set experimental_ivf_index = 1", "set experimental_hnsw_index = 1")
             for _ in range(4):
                 writer.create()
-            command("subscribe", NAME, "--from", uri, "--database", DATABASE)
+            command("subscribe", LOGICAL, "--from", account, "--database", DATABASE)
+            if sys_login:
+                names.append(PHYSICAL)
+                of = ("--database", DATABASE, "--publication", "histories", "--account", parse_uri(account)[0].account)
+                command("subscribe", PHYSICAL, "--from", sys_login, *of, "--allow-overlap")
             for step in range(STEPS):
                 for _ in range(chance.randrange(1, 8)):
                     writer.step()
                 restarted = bool(LIVE and RESTART) and chance.random() < _RESTARTED
                 if restarted:
-                    subprocess.run(shlex.split(RESTART or ""), check=True, stdout=subprocess.DEVNULL)
+                    subprocess.run(shlex.split(RESTART), check=True, stdout=subprocess.DEVNULL)
                     connection.ping(reconnect=True)
-                iterate(chance, restarted=restarted)
-                states += compared(connection, ccpr.open_mirror(tmp_path / "home" / "mirrors" / NAME))
+                for name in names:
+                    iterate(name, chance, restarted=restarted)
+                mirrors = [ccpr.open_mirror(tmp_path / "home" / "mirrors" / name) for name in names]
+                states += compared(connection, mirrors)
                 print(f"seed {seed}, step {step}: {states} states of tables in {time.monotonic() - began:.0f} s")
-        command("drop", NAME, "--yes")
+        for name in names:
+            command("drop", name, "--yes")
