@@ -97,7 +97,7 @@ fuzz: $(INSTALLED) ## hostile input against every reader of foreign bytes; N=100
 histories: $(INSTALLED) ## random histories of an upstream, replicated and compared; N=300 SEED=1 for more, or others; CREATE_AT=commit or prepare (as MatrixOne 4.2) for one kind
 	HISTORIES=$(or $(N),300) SEED=$(or $(SEED),1) $(if $(CREATE_AT),CREATE_AT=$(CREATE_AT)) $(BIN)/python -m pytest -q tests/histories
 
-logical-histories: $(INSTALLED) ## random statements of an account's administrator, replicated in logical mode with kills; N=60 SEED=1, CCPR_ACCOUNT=mysql://account#admin:… of a real MatrixOne
+logical-histories: $(INSTALLED) ## random statements of an account's administrator, replicated in both modes with kills; N=60 SEED=1, CCPR_ACCOUNT=mysql://account#admin:… and CCPR_SYS=mysql://sys#… of a real MatrixOne
 	LOGICAL_HISTORIES=$(or $(N),60) SEED=$(or $(SEED),1) $(BIN)/python -m pytest -q -s --timeout 0 tests/histories/test_account_histories.py
 
 several-histories: $(INSTALLED) ## random histories of several databases of an account, with events between the statements; N=300 SEED=1

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,14 +21,16 @@ from ccpr.matrixone.server.upstream import Release
 from ccpr.mirror.column_sums import ColumnSum
 from ccpr.mirror.mirror import Mirror
 from ccpr.pipeline import driver
+from ccpr.pipeline.copying import Pace
 from ccpr.pipeline.errors import RowsDisagree
-from ccpr.pipeline.logical import proof, table_reads
+from ccpr.pipeline.logical import proof, reading, table_reads
 from ccpr.pipeline.logical.table_reads import list_reads
 from ccpr.pipeline.step_names import Stage
 from ccpr.relay import loading
 from ccpr.serve.holding import Holding, KeptSessions
 from ccpr.service.workspace import Workspace
 from ccpr.state.subscription import Subscription
+from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.histories.several_killed import iterate_and_die
 from tests.support.lake_readers import read_delta_rs
@@ -221,6 +224,72 @@ def test_every_way_out_has_the_rows(home: Path, upstream: SimulatedUpstream, scr
         assert Counter(tuple(row.values()) for row in rows) == expected, table
         copied = ccpr.open_mirror(copy).table(f"d.{table}").to_pylist()
         assert Counter(tuple(row.values()) for row in copied) == expected, table
+
+
+def test_a_subscription_goes_from_one_mode_to_the_other_and_back(home: Path, upstream: SimulatedUpstream):
+    """What the mirror has is not read again: rows of before are told by a difference."""
+    asked(upstream, "create publication p database d account sys")
+    login = f"env:UPSTREAM_PASSWORD@127.0.0.1:{upstream.port}"
+    sys_login, own_login = f"mysql://sys#dump:{login}", f"mysql://acc#admin:{login}"
+    command("subscribe", "s", "--from", sys_login, "--database", "d", "--publication", "p", "--publisher", "acc")
+    command("run", "s")
+    for number, (uri, options, mode) in enumerate(
+        ((own_login, (), "logical"), (sys_login, ("--publication", "p"), "physical")) * 2
+    ):
+        command("alter", "s", "--from", uri, *options)
+        assert command("status", "s")["mode"].startswith(mode)
+        assert_equal(home, upstream, "t", "heap", "pair")
+        for value in (10 * number + 1, 10 * number + 2):  # the first iteration in this mode, and another one
+            asked(
+                upstream,
+                f"update d.t set n={value} where id=2",
+                f"insert into d.heap values ({value},'x')",
+                f"delete from d.pair where a={number + 1}",
+            )
+            if mode == "logical":
+                assert {table["whole"] for table in command("plan", "s")["tables"]} == {""}
+            outcome = command("run", "s")
+            assert outcome["tables_changed"] in {2, 3}
+            assert_equal(home, upstream, "t", "heap", "pair")
+            changes = mirror(home).table("d.t").changes(outcome["lsn"] - 1, outcome["lsn"])
+            assert changes.to_arrow().column("id").to_pylist() == [2]
+    assert command("verify", "s", "--deep")["damages"] == []
+    assert len(asked(upstream, "show snapshots")) <= 2
+
+
+def test_a_quota_of_snapshots_that_is_used_up_is_said_and_the_next_attempt_goes_on(
+    home: Path, upstream: SimulatedUpstream
+):
+    subscribe(upstream)
+    text = "internal error: feature SNAPSHOT with scope database has reached the limit of 50"
+    upstream.inject(FailStatement("create_snapshot", 20101, text))
+    assert command("run", "s", code=1)["error"]["code"] == "SNAPSHOT_LIMIT"
+    command("run", "s")
+    assert_equal(home, upstream, "t", "heap", "pair")
+
+
+def test_whole_reads_and_differences_are_slowed_down_to_the_rate_that_is_allowed(
+    home: Path, upstream: SimulatedUpstream, monkeypatch: pytest.MonkeyPatch
+):
+    waited = list[float]()
+    monkeypatch.setattr(reading, "Pace", partial(Pace, clock=lambda: 0.0, sleep=waited.append))
+    subscribe(upstream, "--max-mb-s", "0.001", "--max-sessions", "1")
+    command("run", "s")
+    assert len(waited) == 3  # tables
+    asked(upstream, "update d.t set v='B' where id=2")
+    command("run", "s")
+    assert len(waited) == 4
+    assert min(waited) > 0
+
+
+def test_doctor_says_which_mode_it_is_why_and_what_a_login_lacks(upstream: SimulatedUpstream):
+    uri = f"mysql://acc#admin:env:UPSTREAM_PASSWORD@127.0.0.1:{upstream.port}"
+    checks = {one["what"]: one for one in command("doctor", "--from", uri, "--database", "d")["checks"]}
+    assert checks["role"]["result"] == checks["publication"]["result"] == "ok"
+    assert checks["publication"]["found"].startswith("none is needed; logical: rows are read, as the login is of acc")
+    assert "flush on demand" not in checks
+    upstream.upgrade("3.0")
+    assert subscribe(upstream, code=1)["error"]["code"] == "UPSTREAM_TOO_OLD"
 
 
 def test_a_table_whose_objects_are_damaged_is_read_again(home: Path, upstream: SimulatedUpstream):

@@ -90,6 +90,18 @@ class SnapshotWaits(UpstreamError, Transient):
     )
 
 
+class SnapshotLimit(UpstreamError, Transient):
+    """The account has as many snapshots as the upstream lets it have."""
+
+    code = "SNAPSHOT_LIMIT"
+    about = "snapshot"
+    meaning = "the account may have no more snapshots"
+    default_remedy = (
+        "Drop some that nobody needs (SHOW SNAPSHOTS, DROP SNAPSHOT …), but none whose name begins with xr_; or ask "
+        "account sys to raise the limit, in mo_catalog.mo_feature_limit. The next attempt goes on."
+    )
+
+
 class ConnectionLost(UpstreamError, Transient):
     """The connection broke, timed out or got out of step during a statement that may be repeated."""
 

@@ -120,6 +120,12 @@ def _as_copied(came: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=COPY_OUTPUT)
 
 
+def _paced(job: CopyJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """At the rate that one of the sessions may have."""
+    pace = Pace(job.budget.mb_s * 1e6 / job.budget.sessions)
+    return pace.slow_down(batches, lambda batch: batch.nbytes)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeTable:
     """A table that is read by ranges of its key, each a name and a condition; can be pickled."""
@@ -158,10 +164,8 @@ class WholeTable:
             if known is not None:
                 return known
             objects = TableObjects(mirror, self.stored, self.ref.at, [])
-            pace = Pace(self.job.budget.mb_s * 1e6 / self.job.budget.sessions)
-            batches = pace.slow_down(read_rows(session, statement, columns), lambda batch: batch.nbytes)
             try:
-                for rows in objects_of(self.stored, batches):
+                for rows in objects_of(self.stored, _paced(self.job, read_rows(session, statement, columns))):
                     check()
                     objects.put_rows(rows, commits_at(objects.at, rows.num_rows))
             except BaseException:
@@ -268,7 +272,7 @@ class TableReader:
         assert base is not None
         statement = changed_rows(self.table, self.before, self.record.snapshot.name, base.name)
         with given_up_if_it_hangs():
-            rows = self._in_memory(read_differences(session, statement, stored.columns))
+            rows = self._in_memory(_paced(self.job, read_differences(session, statement, stored.columns)))
         flags, rows = rows.column(0), rows.remove_column(0)
         came, went = (pc.not_equal(flags, flag).to_numpy(zero_copy_only=False) for flag in ("DELETE", "INSERT"))
         if rows.num_rows != self.how.rows:

@@ -60,6 +60,12 @@ def _error(number: int, text: str) -> pymysql.err.MySQLError:
         (20101, "internal error: cluster table is not supported", "__++__internal_get_ddl", "UnsupportedTable"),
         (1062, "Duplicate entry 's' for key 'sname'", CREATE, "SnapshotExists"),
         (20307, "Duplicate entry '(s)' for key '(sname)'", CREATE, "SnapshotExists"),
+        (
+            20101,
+            "internal error: feature SNAPSHOT with scope database has reached the limit of 50",
+            CREATE,
+            "SnapshotLimit",
+        ),
         (20101, "internal error: database my db does not exist", CREATE, "DatabaseMissing"),
         (1049, "Unknown database d", SELECT, "DatabaseMissing"),
         (20101, "internal error: failed to get database: ExpectedEOB", LIST, "DatabaseMissing"),
