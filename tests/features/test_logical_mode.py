@@ -286,7 +286,7 @@ def test_doctor_says_which_mode_it_is_why_and_what_a_login_lacks(upstream: Simul
     uri = f"mysql://acc#admin:env:UPSTREAM_PASSWORD@127.0.0.1:{upstream.port}"
     checks = {one["what"]: one for one in command("doctor", "--from", uri, "--database", "d")["checks"]}
     assert checks["role"]["result"] == checks["publication"]["result"] == "ok"
-    assert checks["publication"]["found"].startswith("none is needed; logical: rows are read, as the login is of acc")
+    assert checks["publication"]["told"].startswith("none is needed; logical: rows are read, as the login is of acc")
     assert "flush on demand" not in checks
     upstream.upgrade("3.0")
     assert subscribe(upstream, code=1)["error"]["code"] == "UPSTREAM_TOO_OLD"
