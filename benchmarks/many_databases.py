@@ -26,8 +26,7 @@ import pymysql
 
 import ccpr
 from benchmarks.shared.simulated import upstream
-from ccpr.matrixone.client.endpoint import parse_uri
-from ccpr.matrixone.client.publication import EVERYTHING, Publication
+from ccpr.matrixone.client.endpoint import EVERYTHING, Publication, parse_uri
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.service.workspace import Workspace
 from ccpr.state.settings import Settings

@@ -15,7 +15,7 @@ from ccpr.base.wording import seconds_of
 from ccpr.cli import completion
 from ccpr.cli.output import handle_errors
 from ccpr.cli.shown_times import AT_HELP
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.state.patterns import NamePatterns
 from ccpr.state.setting_entry import Setting
 from ccpr.state.setting_kinds import Choice, Flag

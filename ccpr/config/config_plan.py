@@ -17,8 +17,7 @@ from ccpr.config.errors import ConfigConflict, ConfigEmpty
 from ccpr.config.wanted import WantedConfig, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.stores import canonical_url
-from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING, Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.spark.connect import shown_url
 from ccpr.pipeline.spark.stored import StoredSpark

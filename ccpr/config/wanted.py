@@ -27,8 +27,7 @@ from ccpr.config.model import (
     UpstreamEntry,
 )
 from ccpr.lake.lake_options import Format, LakeOptions, Mapped
-from ccpr.matrixone.client.endpoint import Endpoint, parse_uri
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING, Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
 from ccpr.service.subscriptions import Wanted
 from ccpr.state.settings import Settings, TargetSettings

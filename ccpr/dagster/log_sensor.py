@@ -39,7 +39,7 @@ from ccpr.pipeline.due import back_off, due_at
 from ccpr.pipeline.options import IterationOptions, Timeouts
 from ccpr.pipeline.step_names import Stage
 from ccpr.service.running import is_served
-from ccpr.service.target_verifying import is_still_away, verify_targets
+from ccpr.service.targets import is_still_away, verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     StateUnavailable,

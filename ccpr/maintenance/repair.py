@@ -8,7 +8,7 @@ from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError, Terminal
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror

@@ -19,7 +19,7 @@ import numpy as np
 
 from ccpr.maintenance.claims import TTL_SECONDS, PlaceClaim, Worker, claimed
 from ccpr.maintenance.errors import CopyDiverged
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed

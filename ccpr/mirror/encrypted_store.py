@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.encryption import HEADER_BYTES, MAGIC, MAGIC_1, Binding, FileCipher, OpenedContent, plain_size
 from ccpr.mirror.encryption_keys import Keyring, with_key

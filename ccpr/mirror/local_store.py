@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ccpr.base.file_modes import make_folder, opener
-from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
+from ccpr.matrixone.objects.object_layout import FileContent, ObjectBytes
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.store import Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from ccpr.matrixone.objects.object_bytes import FileContent, ObjectBytes
+from ccpr.matrixone.objects.object_layout import FileContent, ObjectBytes
 from ccpr.mirror.buckets import CLIENT_ERRORS, Credentials, open_bucket
 from ccpr.mirror.errors import MirrorDamaged, StoreFailed
 from ccpr.mirror.store import BlockCache, Chunk, Hashing, PutEnd, Store, StoredFile, check_name, check_same, ranged

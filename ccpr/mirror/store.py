@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from ccpr.base.newest import Newest
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.errors import BadName, MirrorDamaged, StoreConflict
 
 _NAME = re.compile(r"[A-Za-z0-9_.=-]+(?:/[A-Za-z0-9_.=-]+)*")

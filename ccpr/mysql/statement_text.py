@@ -13,12 +13,21 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
+from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.prepared import Parameter, Unsigned
 from ccpr.matrixone.server.tokens import is_utf8
 from ccpr.matrixone.sql.errors import SqlUnclosed
 from ccpr.matrixone.sql.lexer import Token, complete_tokens
-from ccpr.mysql.errors import StatementRefused
+
+
+class StatementRefused(Terminal):
+    """A statement has something for which MySQL and what answers here differ, or that is not done here."""
+
+    code = "STATEMENT_REFUSED"
+    about = "a statement of a MySQL client"
+    default_remedy = "Write it in another way (docs: Connect a tool), or use `ccpr query`, which takes DuckDB's SQL."
+
 
 TEXT_MARK = "§"
 MOST_TOKENS = 20_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ccpr.base.errors import Failure
 from ccpr.matrixone.client.database_definitions import SEQUENCE, VIEW
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.matrixone.client.snapshot_ref import SnapshotRef
 from ccpr.matrixone.client.table_catalog import TableCatalog
 from ccpr.matrixone.schema import Kind, Table

@@ -30,7 +30,7 @@ from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError, Terminal
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectMismatch, ObjectUnsupported
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.matrixone.objects.stats import STATS_SIZE, ObjectStats
 from ccpr.mirror.layout import LEDGER_SCHEMA, object_path
 from ccpr.mirror.open_store import open_store

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.matrixone.objects.reader import ObjectFile
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.types import DECIMAL64, DECIMAL128, ZERO_DATE_TYPES

@@ -15,8 +15,8 @@ from functools import cache
 
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.capabilities import CHECKSUM_BYTES, Capabilities
+from ccpr.matrixone.client.endpoint import Publication
 from ccpr.matrixone.client.errors import NO_ANSWER, BadAnswer, HistoryUnreadable
-from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.publication_offers import read_offer
 from ccpr.matrixone.client.table_catalog import TEMPORARY, TableCatalog, kind_of, only_database
 from ccpr.matrixone.client.upstream_session import Session, integer, text

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ccpr.matrixone.client.endpoint import Publication
 from ccpr.matrixone.client.errors import ObjectListTooLong
 from ccpr.matrixone.client.limits import ListLimit, list_limit
 from ccpr.matrixone.client.object_answers import object_list
-from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.objects.stats import are_appendable, without_unknown_flags
 from ccpr.mirror.object_rows import (

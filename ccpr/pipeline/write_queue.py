@@ -18,7 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.store import Chunk, PutEnd, Store, StoredFile
 
 AHEAD_BYTES = 48 << 20  # three objects of common size; a chunk is up to 100 MiB

@@ -14,7 +14,7 @@ from threading import Lock
 
 import sqlalchemy as sa
 
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.server.answers import StatementError
 from ccpr.matrixone.server.wrong_passwords import password_digest

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, Self
 
 from ccpr.base.loops import Loop
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.server.access import Login, parse_login
 from ccpr.matrixone.server.answers import Answer, StatementError
-from ccpr.matrixone.server.backing import Backing
+from ccpr.matrixone.server.backing import Backing, Login, parse_login
 from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.server_session import UpstreamSession
 from ccpr.matrixone.server.upstream import CHUNK_BYTES, ServerStatus, Upstream

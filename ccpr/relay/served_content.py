@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ccpr.base.newest import Newest
 from ccpr.matrixone.errors import CcprError
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.matrixone.objects.stats import OBJECT_NAME
 from ccpr.matrixone.server.answers import StatementError, Streamed
 from ccpr.matrixone.server.backing import internal

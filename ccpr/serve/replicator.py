@@ -28,7 +28,7 @@ from ccpr.serve.holding import Holding, KeptSessions
 from ccpr.serve.listening import Listener, Listeners
 from ccpr.serve.schedule import Schedule
 from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target
-from ccpr.service.target_verifying import verify_target
+from ccpr.service.targets import verify_target
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     LeaseLost,

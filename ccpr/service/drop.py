@@ -12,9 +12,8 @@ from typing import Any
 
 from ccpr.base.wording import first_names
 from ccpr.matrixone.client import upstream_snapshots
-from ccpr.matrixone.client.endpoint import format_uri
+from ccpr.matrixone.client.endpoint import Publication, format_uri
 from ccpr.matrixone.client.errors import PublicationMissing
-from ccpr.matrixone.client.publication import Publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import KeyUnusable, KeyWrong, StoreFailed

@@ -14,9 +14,8 @@ import sqlalchemy as sa
 
 from ccpr.matrixone.client import upstream_snapshots
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
-from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint, format_uri, parse_uri
+from ccpr.matrixone.client.endpoint import AUTO, EVERYTHING, LOGICAL, SYS_ACCOUNT, Endpoint, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri, DatabaseMissing, SnapshotGone
-from ccpr.matrixone.client.publication import AUTO, EVERYTHING, LOGICAL
 from ccpr.matrixone.client.publication_offers import Publication, check_admission, choose_publication
 from ccpr.matrixone.client.table_catalog import present_tables
 from ccpr.matrixone.client.upstream_session import Session

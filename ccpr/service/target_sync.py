@@ -20,7 +20,7 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import PointNotReached
 from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
-from ccpr.service.target_verifying import verify_target
+from ccpr.service.targets import verify_target
 from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.care_records import MadeBy
 from ccpr.state.errors import LeaseLost

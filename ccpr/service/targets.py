@@ -1,19 +1,32 @@
 """Adding, altering, removing and releasing the targets of a subscription (docs/requirements.md B6).
 
-A target is a database that is synced from the mirror, see `ccpr.service.target_sync`.
+A target is a database that is synced from the mirror, see `ccpr.service.target_sync`. One that has nothing to do is
+asked where it is, so that it does not look current until the next change if it is away, or was restored from a copy
+(decision registry-tells-what-lacks).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ccpr.base.carrying import Carry, carry_here
+from ccpr.base.errors import Failure
+from ccpr.base.loops import unexpected
+from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import Table
 from ccpr.schema.choices import DuplicateKeys
 from ccpr.service.errors import SeveralDatabases, TargetInUse
 from ccpr.service.workspace import Workspace
-from ccpr.state.errors import BadSetting, TargetExists
+from ccpr.state.checkpoint.checkpoint_store import Location
+from ccpr.state.errors import (
+    BadSetting,
+    SubscriptionBusy,
+    SubscriptionMissing,
+    SubscriptionPaused,
+    TargetExists,
+    TargetMissing,
+)
 from ccpr.state.history import PointHistory
 from ccpr.state.settings import TargetSettings
 from ccpr.state.subscription import Subscription, check_subscription_name
@@ -22,7 +35,7 @@ from ccpr.targets.address import Address, address_of, format_target_uri
 from ccpr.targets.base import TableState
 from ccpr.targets.database_server import DatabaseServer
 from ccpr.targets.database_target import DatabaseTarget
-from ccpr.targets.errors import TargetTableUnknown
+from ccpr.targets.errors import TargetMoved, TargetTableUnknown
 from ccpr.targets.expected_tables import ExpectedTables
 
 
@@ -270,3 +283,68 @@ def release(
 
 def _server_and_database(address: Address) -> tuple[str, int, str]:
     return address.endpoint.host.lower(), address.endpoint.port, address.database
+
+
+def verify_target(workspace: Workspace, subscription: Subscription, target: Target) -> Failure | None:
+    """Ask a target whether it is where it is recorded, and record its answer: when it was verified, or the failure,
+    after which it is synced again. The caller holds the subscription's lease. Raises errors of the catalog database."""
+    records = workspace.of(target).targets
+    try:
+        with unexpected():
+            _check(target, _reached(workspace, subscription, target))
+    except CcprError as error:
+        failure = Failure.of(error)
+        records.record_failure(target, failure, workspace.now())
+        return failure
+    records.record_verified(target, workspace.now())
+    return None
+
+
+def is_still_away(workspace: Workspace, subscription: Subscription, target: Target) -> bool:
+    """Ask a target that failed when it was synced last whether it answers. If it does not, that is its next failed
+    attempt. The caller holds the subscription's lease. Raises errors of the catalog database."""
+    if target.failing is None:
+        return False
+    try:
+        with unexpected():
+            _reached(workspace, subscription, target)
+    except CcprError as error:
+        workspace.of(target).targets.record_failure(target, Failure.of(error), workspace.now())
+        return True
+    return False
+
+
+def verify_targets(workspace: Workspace, name: str, targets: Iterable[str]) -> None:
+    """Verify some targets of a subscription that nothing runs now; nothing happens if something does. Raises errors of
+    the catalog database."""
+    with suppress(SubscriptionBusy, SubscriptionPaused, SubscriptionMissing), workspace.lease(name) as lease:
+        subscription = Subscription.from_row(lease.claim.row)
+        records = workspace.of(lease.claim.row).targets
+        for target in targets:
+            with suppress(TargetMissing):  # it was removed meanwhile
+                found = records.any(target)
+                if found.is_quiet and found.is_to_verify(workspace.now()):
+                    verify_target(workspace, subscription, found)
+
+
+def _reached(workspace: Workspace, subscription: Subscription, target: Target) -> Location | None:
+    if target.lake is not None:
+        from ccpr.service.lakes import shown_location
+
+        return shown_location(workspace, subscription, target)
+    from ccpr.targets.address import address_of
+    from ccpr.targets.database_server import reached
+
+    address = address_of(target)
+    return reached(address, workspace.vault.open(target.sealed_password, address.endpoint), target.task_id)
+
+
+def _check(target: Target, reached: Location | None) -> None:
+    """Raises TargetMoved. The mark of all tables waits for those that wait."""
+    assert target.lsn is not None
+    assert target.snapshot_ts is not None
+    recorded = Location(target.lsn, target.snapshot_ts)
+    if reached == recorded or (target.behind and (reached is None or reached < recorded)):
+        return
+    here = "at no point" if reached is None else f"at point {reached.lsn}"
+    raise TargetMoved(f"it is {here}, and was left at point {target.lsn}", subject=f"target {target.name}")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from ccpr.matrixone.client.publication import AUTO, LOGICAL, PHYSICAL
+from ccpr.matrixone.client.endpoint import AUTO, LOGICAL, PHYSICAL
 from ccpr.matrixone.schema import InvalidText, Reading, ZeroDates, integer_of, text_of
 from ccpr.schema.choices import DdlPolicy, DuplicateKeys, MaxDrop
 from ccpr.state.keep_rules import KeepRules

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ccpr.matrixone.client.capabilities import Capabilities
-from ccpr.matrixone.client.endpoint import Endpoint, format_uri, parse_uri
+from ccpr.matrixone.client.endpoint import EVERYTHING, LOGICAL, PHYSICAL, Endpoint, Publication, format_uri, parse_uri
 from ccpr.matrixone.client.errors import BadUri
-from ccpr.matrixone.client.publication import EVERYTHING, LOGICAL, PHYSICAL, Publication
 from ccpr.matrixone.schema import SYSTEM_DATABASES, Kind, Table
 from ccpr.mirror.errors import BadName
 from ccpr.mirror.points import TableRef

@@ -10,7 +10,7 @@ from ccpr.config.document import MOST_BYTES, read_document, written
 from ccpr.config.errors import ConfigInvalid
 from ccpr.config.model import PARTS, schema
 from ccpr.config.wanted import WantedConfig, read_file, read_text
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.state.setting_kinds import Flag, Number, SettingKind, Span, Whole
 from ccpr.state.settings import SETTINGS, Settings
 from tests.support.setting_values import OWN_PARTS

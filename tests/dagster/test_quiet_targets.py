@@ -20,7 +20,7 @@ from ccpr.dagster.reporter import DagsterReporter
 from ccpr.pipeline.lag import LagMeter
 from ccpr.serve.replicator import Replicator
 from ccpr.service.status import SubscriptionStatus, TargetStatus, read_status
-from ccpr.service.target_verifying import verify_targets
+from ccpr.service.targets import verify_targets
 from ccpr.service.workspace import Workspace
 from ccpr.state.targets import TargetRecords
 from ccpr.targets.errors import TargetMoved, TargetUnavailable

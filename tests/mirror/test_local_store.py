@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.errors import BadName, StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import check_name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.encrypted_store import EncryptedStore
 from ccpr.mirror.encryption_keys import new_key
 from ccpr.mirror.errors import BadName, MirrorDamaged

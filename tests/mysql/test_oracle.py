@@ -15,10 +15,9 @@ import pytest
 from sqlglot import exp, parse_one
 
 from ccpr.matrixone.errors import CcprError
-from ccpr.mysql.errors import StatementRefused
 from ccpr.mysql.select_rules import RULES, translated
 from ccpr.mysql.select_scope import ReadTable
-from ccpr.mysql.statement_text import understood
+from ccpr.mysql.statement_text import StatementRefused, understood
 from ccpr.mysql.value_kinds import ValueKind
 from tests.docs.pages import DOCS
 from tests.mysql.generated_statements import Statements, parametrised

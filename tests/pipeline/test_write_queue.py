@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
+from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.errors import StoreFailed
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import PutEnd, StoredFile

@@ -28,7 +28,7 @@ from ccpr.config.sql.subscription_statements import (
     Statement,
     Value,
 )
-from ccpr.matrixone.client.publication import EVERYTHING
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.matrixone.sql.lexer import Kind, Token
 from ccpr.state.migrations import VIEW, VIEW_COLUMNS
 from ccpr.state.settings import SETTINGS

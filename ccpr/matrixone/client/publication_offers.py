@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass
 
 from ccpr.matrixone.client import upstream_sql
-from ccpr.matrixone.client.endpoint import SYS_ACCOUNT
+from ccpr.matrixone.client.endpoint import AUTO, EVERYTHING, LOGICAL, SYS_ACCOUNT, Publication
 from ccpr.matrixone.client.errors import (
     AccountMissing,
     BadAnswer,
@@ -21,7 +21,6 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     UnsupportedTable,
 )
-from ccpr.matrixone.client.publication import AUTO, EVERYTHING, LOGICAL, Publication
 from ccpr.matrixone.client.upstream_session import Answer, Session, integer, text
 from ccpr.matrixone.objects.timestamp import Timestamp
 

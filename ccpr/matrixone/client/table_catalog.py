@@ -17,6 +17,7 @@ from ccpr.matrixone.client.catalog_cells import (
     default_text,
     has_temporary_name,
 )
+from ccpr.matrixone.client.endpoint import EVERYTHING, Publication
 from ccpr.matrixone.client.errors import (
     BadAnswer,
     BadCatalog,
@@ -25,7 +26,6 @@ from ccpr.matrixone.client.errors import (
     TableMissing,
     UnsupportedTable,
 )
-from ccpr.matrixone.client.publication import EVERYTHING, Publication
 from ccpr.matrixone.client.table_partitions import Owners, with_partitions
 from ccpr.matrixone.client.upstream_session import Answer, Row, Session, integer, text
 from ccpr.matrixone.ddl.definition import enum_members

@@ -8,8 +8,8 @@ Publication, publisher and snapshot names are stored and sent in lower case.
 import re
 from collections.abc import Iterable
 
+from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.matrixone.client.errors import BadWord
-from ccpr.matrixone.client.publication import EVERYTHING
 from ccpr.matrixone.sql.quoting import in_backquotes, quote_string
 
 _WORD = re.compile(r"[^\s'\"`]+")

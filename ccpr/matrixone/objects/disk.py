@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ccpr.matrixone.objects.errors import ObjectDamaged
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
-from ccpr.matrixone.objects.object_layout import MAGIC
+from ccpr.matrixone.objects.object_layout import MAGIC, ObjectBytes
 
 BLOCK_BYTES, CONTENT_BYTES = 2048, 2044
 _CRC_BYTES = BLOCK_BYTES - CONTENT_BYTES

@@ -1,5 +1,5 @@
-"""The layout of an object file: header, extents, metadata area (docs/format/object-file.md 2), and checksums of what is
-read of it at a time: its header, its metadata, each stored column of each block.
+"""Where the bytes of an object file come from, its layout: header, extents, metadata area (docs/format/object-file.md
+2), and checksums of what is read of it at a time: its header, its metadata, each stored column of each block.
 
 Nothing here trusts the file: an offset, count or length is compared with what is there before it is used, and an
 origin length (the size before compression) is accepted only within LZ4's best ratio and the caller's limit. Every
@@ -11,9 +11,11 @@ reads-prove-themselves). They are 4 bytes each, little-endian, the lower half of
 the blocks, one after another, each with one for every column meta; 0 where no column is stored.
 """
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import cramjam
 import numpy as np
@@ -21,9 +23,36 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from ccpr.matrixone.objects.errors import ObjectChanged, ObjectDamaged, ObjectUnsupported, unknown_form
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.stats import BLOCK_ROWS_LIMIT, BLOCKS_LIMIT, FOOTER_SIZE, Extent
 from ccpr.matrixone.objects.vectors import SLOTS_AT
+
+
+class ObjectBytes(Protocol):
+    """Bytes with random access. `pa.Buffer` is one."""
+
+    @property
+    def size(self) -> int: ...
+
+    def slice(self, offset: int = 0, length: int | None = None) -> pa.Buffer:
+        """`length` bytes from `offset`, which the caller has checked against `size`."""
+        ...
+
+
+class FileContent:
+    """An open file. Unlike a memory-mapped one it keeps only the slices in use in memory, and truncating the file
+    meanwhile cannot crash the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def slice(self, offset: int = 0, length: int | None = None) -> pa.Buffer:
+        return pa.py_buffer(os.pread(self._descriptor, self._size - offset if length is None else length, offset))
+
 
 HEADER, METADATA, BLOCKS = 0, 1, 2  # places of the sums; those of the blocks begin there
 _LOWER = 0xFFFFFFFF

@@ -16,11 +16,11 @@ from ccpr.matrixone.objects.errors import (
     ValueRefused,
 )
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
 from ccpr.matrixone.objects.object_layout import (
     HEADER_SIZE,
     TIMESTAMP_DTYPE,
     Block,
+    ObjectBytes,
     Scratch,
     inflate_column,
     packed,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ccpr.matrixone.server.access import Login, require_publication, require_sys
 from ccpr.matrixone.server.answers import (
     BIGINT,
     BLOB_TEXT,
@@ -20,7 +19,15 @@ from ccpr.matrixone.server.answers import (
     ResultSet,
     StatementError,
 )
-from ccpr.matrixone.server.backing import Aged, ServedCatalog, Snapshot, internal
+from ccpr.matrixone.server.backing import (
+    Aged,
+    Login,
+    ServedCatalog,
+    Snapshot,
+    internal,
+    require_publication,
+    require_sys,
+)
 from ccpr.matrixone.server.tokens import is_utf8
 from ccpr.matrixone.server.upstream import Upstream
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import (
     BIGINT,
     BLOB_TEXT,
@@ -29,7 +28,7 @@ from ccpr.matrixone.server.answers import (
     StatementError,
     text_of_cell,
 )
-from ccpr.matrixone.server.backing import CatalogAnswer, ServedCatalog, internal
+from ccpr.matrixone.server.backing import CatalogAnswer, Login, ServedCatalog, internal
 from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.statements import Condition, Select
 from ccpr.matrixone.server.tokens import Literal_

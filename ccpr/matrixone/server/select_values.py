@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ccpr.matrixone.server import mo_catalog as catalog
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, StatementError
+from ccpr.matrixone.server.backing import Login
 from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.connection import SERVER_VERSION
 from ccpr.matrixone.server.statements import Value

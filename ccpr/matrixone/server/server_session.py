@@ -7,9 +7,8 @@ from functools import partial
 
 from ccpr.matrixone.server import internal
 from ccpr.matrixone.server import mo_catalog as catalog
-from ccpr.matrixone.server.access import Login, require_admin, require_publication
 from ccpr.matrixone.server.answers import Answer, ResultSet, StatementError
-from ccpr.matrixone.server.backing import SYSTEM_DATABASES, Backing
+from ccpr.matrixone.server.backing import SYSTEM_DATABASES, Backing, Login, require_admin, require_publication
 from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.select_values import Asked, value_of
 from ccpr.matrixone.server.show import show

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ccpr.matrixone.server import mo_catalog as catalog
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import (
     BLOB_TEXT,
     TIMESTAMP,
@@ -15,7 +14,7 @@ from ccpr.matrixone.server.answers import (
     ResultSet,
     StatementError,
 )
-from ccpr.matrixone.server.backing import SYSTEM_DATABASES
+from ccpr.matrixone.server.backing import SYSTEM_DATABASES, Login
 from ccpr.matrixone.server.backing import internal as internal_error
 from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.select_values import variables_of

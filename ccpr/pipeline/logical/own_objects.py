@@ -11,8 +11,7 @@ import pyarrow as pa
 from ccpr.matrixone.client.cell_values import not_carried
 from ccpr.matrixone.ddl.parser import create_table_of
 from ccpr.matrixone.objects.identifiers import ROWID_SIZE, UUID_NOISE, object_name, uuid7
-from ccpr.matrixone.objects.object_bytes import ObjectBytes
-from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE
+from ccpr.matrixone.objects.object_layout import TIMESTAMP_DTYPE, ObjectBytes
 from ccpr.matrixone.objects.stats import ObjectStats
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.objects.types import DECIMAL64, DECIMAL128, arrow_schema

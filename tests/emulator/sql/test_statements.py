@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ccpr.matrixone.server.access import parse_login
 from ccpr.matrixone.server.answers import Done, ResultSet, StatementError
+from ccpr.matrixone.server.backing import parse_login
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.session import SqlSession
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.geometry import geometry_text, number_texts
-from ccpr.matrixone.objects.writing.geometry_encoding import stored_geometries
+from ccpr.matrixone.objects.writing.json_and_geometry import stored_geometries
 from tests.support.wkb_by_row import _number as number_by_row
 from tests.support.wkb_by_row import geometry_text as by_row
 

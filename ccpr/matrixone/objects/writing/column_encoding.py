@@ -24,8 +24,7 @@ from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.identifiers import UUID_DASHES, UUID_DIGITS, UUID_TEXT_SIZE
 from ccpr.matrixone.objects.invalid_text import stored_bytes
 from ccpr.matrixone.objects.writing.encoded_columns import EncodedColumn, varlena_column
-from ccpr.matrixone.objects.writing.geometry_encoding import stored_geometries
-from ccpr.matrixone.objects.writing.json_encoding import json_binary
+from ccpr.matrixone.objects.writing.json_and_geometry import json_binary, stored_geometries
 from ccpr.matrixone.schema import Column, SqlType
 
 _YEARS = (1901, 2155)  # and 0

@@ -16,7 +16,7 @@ from ccpr.matrixone.objects.bytejson import json_text
 from ccpr.matrixone.objects.convert import decimal_text
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.writing.column_encoding import encode
-from ccpr.matrixone.objects.writing.json_encoding import json_binary
+from ccpr.matrixone.objects.writing.json_and_geometry import json_binary
 from ccpr.matrixone.schema import FAKE_KEY, Column
 from ccpr.matrixone.server.answers import StatementError
 from ccpr_emulator.engine.clock import Clock

@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ccpr.matrixone.objects.identifiers import OBJECT_ID_SIZE
-from ccpr.matrixone.server.access import can_be_publication
 from ccpr.matrixone.server.answers import Cell, StatementError
-from ccpr.matrixone.server.backing import ServedPublication, Snapshot, internal, snapshot_not_found
+from ccpr.matrixone.server.backing import ServedPublication, Snapshot, can_be_publication, internal, snapshot_not_found
 from ccpr_emulator.replay.recording import RecordedSnapshot, Recording
 
 SECOND_NS = 1_000_000_000

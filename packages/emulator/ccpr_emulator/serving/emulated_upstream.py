@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn, Protocol, TypeAlias, cast
 
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import Answer
-from ccpr.matrixone.server.backing import Backing
+from ccpr.matrixone.server.backing import Backing, Login
 from ccpr.matrixone.server.statements import Select
 from ccpr.matrixone.server.upstream import Release, ServerStatus, Upstream
 from ccpr_emulator.serving.faults import Fault, FaultBox

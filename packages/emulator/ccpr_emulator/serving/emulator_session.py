@@ -10,9 +10,8 @@ from typing import cast
 
 from ccpr.matrixone.server import internal
 from ccpr.matrixone.server import mo_catalog as catalog
-from ccpr.matrixone.server.access import Login, parse_login
 from ccpr.matrixone.server.answers import Answer, ResultSet, StatementError
-from ccpr.matrixone.server.backing import Backing
+from ccpr.matrixone.server.backing import Backing, Login, parse_login
 from ccpr.matrixone.server.server_session import UpstreamSession
 from ccpr.matrixone.server.show import texts
 from ccpr.matrixone.server.statements import CreateSnapshot, DropSnapshot, Select, SelectValues, SetRole, Statement

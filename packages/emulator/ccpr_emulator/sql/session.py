@@ -24,9 +24,8 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.schema import FAKE_KEY
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import VAR_STRING, Answer, Done, LocalFile, ResultColumn, ResultSet, StatementError
-from ccpr.matrixone.server.backing import SYSTEM_DATABASES
+from ccpr.matrixone.server.backing import SYSTEM_DATABASES, Login
 from ccpr.matrixone.server.select_values import SERVER_VERSION, VARIABLES
 from ccpr.matrixone.server.statements import Select
 from ccpr.matrixone.server.tokens import Tokens

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ccpr.matrixone.objects import types
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, Cell, ResultColumn, ResultSet, StatementError
-from ccpr.matrixone.server.backing import internal
+from ccpr.matrixone.server.backing import Login, internal
 from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.mo_catalog import UTF8
 from ccpr.matrixone.server.tokens import Tokens

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ccpr.matrixone.objects.bytejson import json_text
 from ccpr.matrixone.objects.errors import NotWritable
-from ccpr.matrixone.objects.writing.json_encoding import json_binary
+from ccpr.matrixone.objects.writing.json_and_geometry import json_binary
 from tests.matrixone.objects.building import json_bytes
 
 _json = st.recursive(

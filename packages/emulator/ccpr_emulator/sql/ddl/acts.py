@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ccpr.matrixone.server.access import Login
 from ccpr.matrixone.server.answers import StatementError
+from ccpr.matrixone.server.backing import Login
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.changes import Changes
 from ccpr_emulator.sql.queries import Reader

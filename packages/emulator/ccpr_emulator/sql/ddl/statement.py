@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ccpr.matrixone.server.access import Login, can_be_publication
 from ccpr.matrixone.server.answers import StatementError
-from ccpr.matrixone.server.backing import internal
+from ccpr.matrixone.server.backing import Login, can_be_publication, internal
 from ccpr.matrixone.server.tokens import Tokens
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.sql.ddl.acts import Act, Context, all_of, tolerated
