@@ -13,10 +13,7 @@ from ccpr.matrixone.client import upstream_snapshots, upstream_sql
 from ccpr.matrixone.client.capabilities import Capabilities, check_interface, probe
 from ccpr.matrixone.client.database_definitions import read_row_rules
 from ccpr.matrixone.client.endpoint import SYS_ACCOUNT, Endpoint
-from ccpr.matrixone.client.errors import (
-    NO_ANSWER,
-    NotPermitted,
-)
+from ccpr.matrixone.client.errors import NO_ANSWER, NotPermitted
 from ccpr.matrixone.client.publication_offers import ADMIN_ROLE, Publication, check_admission, choose_publication
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.table_catalog import TEMPORARY, kind_of, temporary_tables

@@ -36,15 +36,7 @@ from ccpr.targets.errors import (
     TargetUnavailable,
     TargetValueRefused,
 )
-from ccpr.targets.registry import (
-    MAX_TEXT,
-    intents,
-    json_of,
-    stored_text,
-    table_from_json,
-    table_json,
-    unreadable,
-)
+from ccpr.targets.registry import MAX_TEXT, intents, json_of, stored_text, table_from_json, table_json, unreadable
 from ccpr.targets.target_session import TargetSession, typed_error
 
 _log = logging.getLogger(__name__)

@@ -9,12 +9,7 @@ import pyarrow.compute as pc
 from ccpr.matrixone.client import upstream_sql
 from ccpr.matrixone.client.answer_packets import Cells
 from ccpr.matrixone.client.column_stream import column_places
-from ccpr.matrixone.client.errors import (
-    AnswerTooLong,
-    ObjectListTooLong,
-    ObjectSizeMismatch,
-    UnreadableObjectList,
-)
+from ccpr.matrixone.client.errors import AnswerTooLong, ObjectListTooLong, ObjectSizeMismatch, UnreadableObjectList
 from ccpr.matrixone.client.limits import ListLimit
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session, integer

@@ -8,13 +8,7 @@ import pyarrow as pa
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import ZERO_DATE, to_arrow
 from ccpr.matrixone.objects.disk import is_framed, unframe
-from ccpr.matrixone.objects.errors import (
-    ObjectChanged,
-    ObjectDamaged,
-    ObjectMismatch,
-    ObjectUnsupported,
-    ValueRefused,
-)
+from ccpr.matrixone.objects.errors import ObjectChanged, ObjectDamaged, ObjectMismatch, ObjectUnsupported, ValueRefused
 from ccpr.matrixone.objects.identifiers import ROWID_DTYPE, object_name
 from ccpr.matrixone.objects.object_layout import (
     HEADER_SIZE,
