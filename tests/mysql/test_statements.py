@@ -224,3 +224,7 @@ SHOW SUBSCRIPTIONS;
     command("run", "sub1")
     wanted = tuple(asked(emulator, "select id, v from db1.t1", user="myaccount#root"))
     assert tuple(served.ask("SELECT id, v FROM db1.t1", database=None)) == wanted == ((2, "two"),)
+    typed(served, f"DROP SUBSCRIPTION sub1; CREATE SUBSCRIPTION sub2 DATABASE db1 TABLE t1 FROM '{uri}';")
+    asked(emulator, "insert into db1.t1 values (3, 'three')", user="myaccount#root")
+    command("run", "sub2")
+    assert served.ask("SELECT id, v FROM db1.t1 ORDER BY id", database=None) == [(2, "two"), (3, "three")]
