@@ -23,6 +23,7 @@ from ccpr.catalog.refusals import Refusal, bad_request, json_bytes, no_table
 from ccpr.catalog.table_keys import Keys, TableKeys
 from ccpr.lake.iceberg import VERSION
 from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points
+from ccpr.lake.lake_options import options_of
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.errors import SubscriptionMissing
@@ -38,6 +39,15 @@ _KEPT_POINTS, _KEPT_SECONDS = 64, 60.0
 
 Identifier = tuple[str, str]  # database and table
 Held: TypeAlias = Callable[[], Mapping[str, LakeContents]]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPoint:
+    """`at`: nanoseconds by the upstream's clock; None for a point that the subscription has no more."""
+
+    name: str
+    lsn: int
+    at: int | None
 
 
 KeptFiles = Newest[tuple[str, str], bytes]  # metadata files by the lake's URL and their names: they never change
@@ -244,6 +254,7 @@ class Warehouses:
         try:
             task = self.log.row(subscription).task_id
             lakes = [one for one in self.log.of(task).targets.lakes() if lake in ("", one.name)]
+            lakes = [one for one in lakes if options_of(one).has_iceberg]
         except SubscriptionMissing:
             lakes = []
         if len(lakes) != 1:
@@ -268,6 +279,8 @@ class Warehouses:
         tables = warehouse.pointers.all()
         shown = max((one.at for one in tables if one.at is not None), default=-1)
         points = {one.at.physical: one.lsn for one in contents_of(self._rows(warehouse)).points}
+        held = self.held(warehouse)
+        points |= {one.at: one.lsn for one in self.holds(mine[0]) if one.at and one.name in held}
         if point == NEWEST:
             found = [at for at in points if at <= shown]
         elif is_number:
@@ -276,23 +289,29 @@ class Warehouses:
             raise bad_request(f"{point:.60} is no point: write its number, or {NEWEST}")
         if not found:
             raise Refusal(404, "NoSuchWarehouseException", f"warehouse {warehouse.name} does not show point {point}")
-        return found[-1]
+        return max(found)
+
+    def holds(self, task: str) -> tuple[HeldPoint, ...]:
+        """Those of a subscription that have not ended."""
+        mine = self.log.of(task)
+        holds = mine.kept.holds()
+        watermark = mine.history.watermark() if holds else 0
+        found = [(one, mine.history.point(one.lsn)) for one in holds if not one.has_ended(watermark)]
+        return tuple(HeldPoint(one.name, one.lsn, at and at.at.physical) for one, at in found)
 
     def held(self, warehouse: Warehouse) -> dict[str, LakeContents]:
         """What a lake shows at the points that are held, by the names of the holds. Raises Refusal, CcprError."""
-        mine = self.log.of(warehouse.target.task_id)
-        if not (holds := mine.kept.holds()):
+        if not (holds := self.holds(warehouse.target.task_id)):
             return {}
-        watermark = mine.history.watermark()
 
         def read() -> dict[str, LakeContents]:
             rows = self._rows(warehouse)
             times = {one.lsn: one.at.physical for one in contents_of(rows).points}
-            return {one.name: contents_of(rows, times[one.lsn]) for one in holds if one.lsn in times}
+            times |= {one.lsn: one.at for one in holds if one.at is not None}
+            found = {one.name: contents_of(rows, times[one.lsn]) for one in holds if one.lsn in times}
+            return {name: contents for name, contents in found.items() if contents.tables}
 
-        key = (warehouse.target.task_id, warehouse.target.name, *((one.name, one.lsn) for one in holds))
-        found = self._fresh(self._held, key, read)
-        return {one.name: found[one.name] for one in holds if one.name in found and not one.has_ended(watermark)}
+        return self._fresh(self._held, (warehouse.target.task_id, warehouse.target.name, *holds), read)
 
     def pinned(self, warehouse: Warehouse, at: int) -> PinnedView:
         """The point of that time. Raises Refusal, CcprError."""

@@ -63,11 +63,24 @@ _MAPPED = (
     "files again. name: by number (Delta's column mapping), so that it writes none; polars does not read that."
 )
 
-_FORMAT = "Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both over the same files."
-_VERSION = "Of Iceberg's format. 2: positions of deleted rows, which every reader knows; 3: deletion vectors."
-_CATALOG = (
-    "The REST catalog of Iceberg tables, its properties as options: https://host/path?warehouse=w&token=env:NAME. "
-    "Without it, ccpr's own."
+_FORMAT = typer.Option(
+    "--format",
+    metavar="delta|iceberg|delta,iceberg",
+    help="Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both over the same files.",
+    rich_help_panel=_LAKES,
+)
+_VERSION = typer.Option(
+    "--iceberg-version",
+    metavar="2|3",
+    help="Of Iceberg's format. 2: positions of deleted rows, which every reader knows; 3: deletion vectors.",
+    rich_help_panel=_LAKES,
+)
+_CATALOG = typer.Option(
+    "--catalog",
+    metavar="URL",
+    help="The REST catalog of Iceberg tables, its properties as options: "
+    "https://host/path?warehouse=w&token=env:NAME. Without it, ccpr's own.",
+    rich_help_panel=_LAKES,
 )
 
 
@@ -90,13 +103,9 @@ def add(
     password_file: PasswordFile = None,
     *,
     settings: Values,
-    format_: Annotated[
-        str, typer.Option("--format", metavar="delta|iceberg|delta,iceberg", help=_FORMAT, rich_help_panel=_LAKES)
-    ] = "delta",
-    iceberg_version: Annotated[
-        int, typer.Option("--iceberg-version", metavar="2|3", help=_VERSION, rich_help_panel=_LAKES)
-    ] = 2,
-    catalog: Annotated[str, typer.Option(metavar="URL", help=_CATALOG, rich_help_panel=_LAKES)] = "",
+    format_: Annotated[str, _FORMAT] = "delta",
+    iceberg_version: Annotated[int, _VERSION] = 2,
+    catalog: Annotated[str, _CATALOG] = "",
     tables: Annotated[
         str, typer.Option(help="Names or patterns of tables, joined by commas; all without.", rich_help_panel=_LAKES)
     ] = "",
@@ -271,23 +280,32 @@ def alter(
     password_file: PasswordFile = None,
     *,
     settings: Values,
+    format_: Annotated[str | None, _FORMAT] = None,
+    iceberg_version: Annotated[int | None, _VERSION] = None,
+    catalog: Annotated[str | None, _CATALOG] = None,
     keep: Keep = None,
     keep_for: KeepFor = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a target's settings, its address or login. Columns become text with the next change of their table, or by
-    `rebuild`. Which points stay readable in a lake: without options, those of the mirror."""
+    `rebuild`. Which points stay readable in a lake: without options, those of the mirror. Whose metadata its tables
+    have: those of Iceberg begin with the point of the next sync."""
     from ccpr.service import lakes, targets
 
     with opened(as_json=as_json) as workspace:
         if workspace.of(name).targets.any(target_name).lake is not None:
             given = ["--to"] if to else [TARGET_SETTINGS[one].option for one in settings]
             _refuse(given, "of a database")
-            altered = lakes.alter(workspace, name, target_name, keep, keep_for)
+            metadata = {"format": None if format_ is None else lake_options(format_).format}
+            metadata |= {"iceberg_version": iceberg_version, "catalog": catalog}
+            changes = {key: one for key, one in metadata.items() if one is not None}
+            if not changes or (keep, keep_for) != (None, None):
+                changes |= {"keep": keep, "keep_for": keep_for}
+            altered = lakes.alter(workspace, name, target_name, **changes)
         else:
-            _refuse(
-                [option for option, one in (("--keep", keep), ("--keep-for", keep_for)) if one is not None], "of a lake"
-            )
+            of_lakes = {"--keep": keep, "--keep-for": keep_for, "--format": format_, "--catalog": catalog}
+            of_lakes["--iceberg-version"] = iceberg_version
+            _refuse([option for option, one in of_lakes.items() if one is not None], "of a lake")
             if to is None and not settings:
                 raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
             login = None if to is None else read_target_login(to, password_file)
@@ -295,8 +313,12 @@ def alter(
     if as_json:
         show_json(target_json(altered))
     else:
-        policy = "" if altered.lake is not None else f"; DDL policy {altered.settings.ddl_policy}"
-        out.print(f"altered target {target_name}{policy}")
+        about = "" if altered.lake is not None else f"; DDL policy {altered.settings.ddl_policy}"
+        if format_ is not None:
+            about = "; Iceberg's tables are listed no more, their files stay"
+            if format_ != "delta":
+                about = "; Iceberg's tables show the point of the next sync and those behind it, none before"
+        out.print(f"altered target {target_name}{about}")
 
 
 @target.command("sync")

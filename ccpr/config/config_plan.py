@@ -165,24 +165,26 @@ class _Comparison:
             self.removals.append(Action(Verb.REMOVE_LAKE, one.name, name, do=do))
 
     def _alter_lake(self, path: Path, name: str, one: WantedLake, known: Target) -> Iterator[Action]:
-        before, after = asdict(LakeOptions.from_text(known.lake or "{}")), asdict(one.options)
+        options = LakeOptions.from_text(known.lake or "{}")
+        before, after = asdict(options), asdict(one.options)
+        altered = ["keep", "keep_for", "format"]
+        if not (options.has_iceberg and one.options.has_iceberg):
+            altered += ["iceberg_version", "catalog"]
         fixed = {
             "to": (known.uri, canonical_url(one.url)),
             "database": (known.source_database, one.source_database),
-            **{key: (before[key], after[key]) for key in before if key not in ("keep", "keep_for")},
+            **{key: (before[key], after[key]) for key in before if key not in altered},
         }
         for key, (old, new) in fixed.items():
             if old != new:
                 text = f"{key} of a lake cannot be changed; give it another name and another place"
                 self.problems.append(Problem((*path, key), text))
         changes = tuple(
-            Change(key, _shown(before[key]), _shown(after[key]))
-            for key in ("keep", "keep_for")
-            if before[key] != after[key]
+            Change(key, _shown(before[key]), _shown(after[key])) for key in altered if before[key] != after[key]
         )
         if changes:
-            kept = {"keep": one.options.keep, "keep_for": one.options.keep_for}
-            do = partial(lakes.alter, name=name, lake_name=one.name, **kept)
+            values = {key: getattr(one.options, key) for key in altered}
+            do = partial(lakes.alter, name=name, lake_name=one.name, **values)
             yield Action(Verb.ALTER_LAKE, name, one.name, changes=changes, do=do)
 
     def _follow(

@@ -16,13 +16,17 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.stream.Stream;
 import org.apache.iceberg.BaseTable;
+import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileMetadata;
 import org.apache.iceberg.Files;
 import org.apache.iceberg.LocationProviders;
+import org.apache.iceberg.ManifestContent;
 import org.apache.iceberg.ManifestFile;
+import org.apache.iceberg.ManifestFiles;
+import org.apache.iceberg.ManifestReader;
 import org.apache.iceberg.Metrics;
 import org.apache.iceberg.MetricsConfig;
 import org.apache.iceberg.PartitionSpec;
@@ -157,6 +161,30 @@ public class IcebergCommits {
                 paths.add(snapshot.manifestListLocation());
                 for (Iterator one = snapshot.allManifests(io).iterator(); one.hasNext(); ) {
                     paths.add(((ManifestFile) one.next()).path());
+                }
+            }
+        }
+        return found.toString();
+    }
+
+    /** Of snapshots, as a JSON array of their numbers asks for them: paths of the files that each one shows. */
+    public String shown(FileIO io, String metadata, String asked) throws Exception {
+        TableMetadata table = TableMetadataParser.fromJson(metadata);
+        ObjectNode found = JSON.createObjectNode();
+        for (Iterator each = JSON.readTree(asked).elements(); each.hasNext(); ) {
+            Snapshot snapshot = table.snapshot(((JsonNode) each.next()).asLong());
+            com.fasterxml.jackson.databind.node.ArrayNode paths = found.putArray(String.valueOf(snapshot.snapshotId()));
+            for (Iterator one = snapshot.allManifests(io).iterator(); one.hasNext(); ) {
+                ManifestFile manifest = (ManifestFile) one.next();
+                ManifestReader files = manifest.content() == ManifestContent.DATA
+                        ? ManifestFiles.read(manifest, io, table.specsById())
+                        : ManifestFiles.readDeleteManifest(manifest, io, table.specsById());
+                try {
+                    for (Iterator file = files.iterator(); file.hasNext(); ) {
+                        paths.add(((ContentFile) file.next()).location());
+                    }
+                } finally {
+                    files.close();
                 }
             }
         }

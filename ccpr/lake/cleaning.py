@@ -7,6 +7,7 @@ Source: decision lake-cleaning.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ccpr.lake.changed_rows import changes_version
@@ -56,23 +57,37 @@ def oldest_removal(state: LakeTableState) -> int | None:
     return min((removed_at(one) for one in state.removed.values()), default=None)
 
 
-def clean(lake: Lake, log: LakeLog, state: LakeTableState, horizon: Horizon, oldest: int, *, committed: bool) -> int:
+def clean(
+    lake: Lake,
+    log: LakeLog,
+    state: LakeTableState,
+    horizon: Horizon,
+    oldest: int,
+    *,
+    committed: bool,
+    held: Collection[str] = frozenset(),
+) -> int:
     """Write a checkpoint and delete what has to go. Returns how many files went.
 
     Parameters
     ----------
     oldest : the version that shows the oldest kept point; -1 = all are kept.
     committed : the newest version was just written here; only then files go that nothing names.
+    held : files that Iceberg's snapshots of held points show.
 
     Raises LakeChanged if a file of the newest version is missing; StoreFailed.
     """
-    past = [key for key, one in state.removed.items() if horizon.is_past(removed_at(one))]
+    past = [
+        key
+        for key, one in state.removed.items()
+        if horizon.is_past(removed_at(one)) and not (deletes_of([one]) or {one["path"]}).intersection(held)
+    ]
     leaving = files_of_adds(state.removed[key] for key in past) | deletes_of(state.removed[key] for key in past)
     for key in past:
         del state.removed[key]
     log.write_checkpoint(state)
     live = files_of_adds(state.live.values())
-    named = live | files_of_adds(state.removed.values())
+    named = live.union(files_of_adds(state.removed.values()), held)
     named |= deletes_of([*state.live.values(), *state.removed.values()])
     stored, logs, checkpoints = set[str](), dict[str, int](), list[int]()
     for name in lake.store.files.names(log.folder):

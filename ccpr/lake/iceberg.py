@@ -9,7 +9,7 @@ decision lake-iceberg.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +24,7 @@ from ccpr.lake.iceberg_jvm import IcebergJvm, java_errors
 from ccpr.lake.lake_columns import element_id
 from ccpr.lake.lake_log import Action, LakeTableState
 from ccpr.lake.lake_types import DeltaType
+from ccpr.lake.parquet import has_element_ids
 from ccpr.matrixone.errors import CcprError
 
 VERSION, POINT, AT, TASK = "ccpr.version", "ccpr.point", "ccpr.at", "ccpr.task"
@@ -230,18 +231,28 @@ class IcebergTables:
             return None
         commits = None if shown is None or one.again else self.lake.log(one.folder).commits(shown, one.state)
         found = None if commits is None else difference(commits)
+        schema = iceberg_schema(one.state.metadata)
+        if found is None and any(isinstance(each["type"], dict) for each in schema["fields"]):
+            self._check_lists(one)
         marks = {VERSION: one.state.version, POINT: point.lsn, AT: point.at.physical, TASK: self.lake.task}
         return {
             "name": one.name,
             "location": self.location(one.folder),
             "format-version": self.version,
             "properties": {**_PROPERTIES, TASK: self.lake.task},
-            "schema": iceberg_schema(one.state.metadata),
+            "schema": schema,
             "marks": {key: str(value) for key, value in marks.items()},
             "anew": found is None,
             **self._files(one, found or LogDifference(added=one.state.live, moved=False)),
             **_base(known),
         }
+
+    def _check_lists(self, one: ChangedTable) -> None:
+        """Readers would take all elements for nulls. Raises LakeChanged."""
+        store = self.lake.store.files
+        if not all(has_element_ids(store, f"{one.folder}/{path}") for path in one.state.live):
+            what = "an earlier release wrote its files, in which Iceberg does not find the elements of vectors"
+            raise LakeChanged(what, subject=self.lake.log(one.folder).subject)
 
     def _files(self, one: ChangedTable, found: LogDifference) -> dict[str, Any]:
         """What changes of the files. A loop over files."""
@@ -287,26 +298,38 @@ class IcebergTables:
 
     # ---- what leaves
 
-    def expire(self, table: ChangedTable, horizon: Horizon, *, committed: bool) -> None:
-        """Forget the snapshots that were replaced by then; data files are never deleted here. `committed`: the table
-        was just committed to, so that metadata that nothing names go, too. Raises IcebergFailed, LakeConflict."""
+    def expire(
+        self, table: ChangedTable, horizon: Horizon, held: Collection[int], *, committed: bool
+    ) -> frozenset[str]:
+        """Forget the snapshots that were replaced by then; data files are never deleted here. Returns the files, below
+        the table, that held snapshots of them show. Raises IcebergFailed, LakeConflict.
+
+        Parameters
+        ----------
+        held : versions of Delta's log whose snapshots stay.
+        committed : the table was just committed to, so that metadata that nothing names go, too.
+        """
         known = self._known(table)
         if known is None:
-            return
+            return frozenset()
         snapshots = sorted(known.metadata.get("snapshots", ()), key=lambda one: one.get("sequence-number", 0))
         times = [one.get("summary", {}).get(AT) for one in snapshots]
         past = [
-            one["snapshot-id"]
-            for one, at in zip(snapshots, times[1:], strict=False)
-            if at is not None and horizon.is_past(int(at))
+            one for one, at in zip(snapshots, times[1:], strict=False) if at is not None and horizon.is_past(int(at))
         ]
-        if past:
+        staying = [one["snapshot-id"] for one in past if int(one.get("summary", {}).get(VERSION, -1)) in held]
+        if past := [one["snapshot-id"] for one in past if one["snapshot-id"] not in staying]:
             change = IcebergChange(table, known, {"name": table.name, "forget": past, **_base(known)})
             for error in self._commit([change]).values():
                 raise error
-            known = self._known(table)
-        if committed and known is not None:
+            known = self._known(table) or known
+        if committed:
             self._sweep(known, table.folder)
+        if not staying:
+            return frozenset()
+        with java_errors(f"table {table.name}"):
+            files = self.jvm.shown(self.catalog.files, known.content, staying)
+        return frozenset(one.removeprefix(self.location(table.folder, "")) for one in files)
 
     def _sweep(self, known: IcebergMetadata, folder: str) -> None:
         """Delete manifests that no snapshot names, of expired ones, and what commits left that were killed."""

@@ -106,6 +106,7 @@ class IcebergJvm:
         self._opened: dict[tuple[Any, ...], Any] = {}
         self._lock = Lock()
         self.manifests: dict[int, set[str]] = {}
+        self._shown: dict[int, set[str]] = {}  # by snapshots of held points, which are few
         with java_errors(_SOURCE.name):
             compiler = self._gateway.jvm.org.codehaus.janino.SimpleCompiler()
             compiler.setTargetVersion(8)
@@ -173,6 +174,13 @@ class IcebergJvm:
         known = json.dumps(dict.fromkeys(map(str, self.manifests)))
         for number, paths in json.loads(self.commits.manifests(files, metadata, known)).items():
             self.manifests[int(number)] = {path.rpartition("/")[2] for path in paths}
+
+    def shown(self, files: Any, metadata: str, snapshots: Sequence[int]) -> set[str]:
+        """Paths of the files that snapshots of a table show."""
+        if missing := [one for one in snapshots if one not in self._shown]:
+            read = json.loads(self.commits.shown(files, metadata, json.dumps(missing)))
+            self._shown.update({int(number): set(paths) for number, paths in read.items()})
+        return set[str]().union(*(self._shown[one] for one in snapshots))
 
     def identifier(self, name: str) -> Any:
         """Of the table `db.t`."""

@@ -164,10 +164,16 @@ class LakeCatalog:
         return self.state.version - _LOG_POINTS if self.state is not None and settled else -1
 
     def record(
-        self, point: PointToPublish, tables: Sequence[TableRow], *, oldest_at: int | None = None
+        self,
+        point: PointToPublish,
+        tables: Sequence[TableRow],
+        *,
+        oldest_at: int | None = None,
+        held: Collection[int] = (),
     ) -> LakeContents:
         """Add the rows of a point, in one commit; the point's own only if it has none. `oldest_at`: of the oldest point
-        that is kept; rows that tell of older ones only may go. Raises LakeConflict, StoreFailed."""
+        that is kept; rows that tell of older ones only may go, but for what tables showed at the times `held`. Raises
+        LakeConflict, StoreFailed."""
         state = self.state
         assert state is not None
         known = bool(pc.any(pc.equal(self._rows.column("at"), point.at.physical)).as_py())
@@ -179,7 +185,7 @@ class LakeCatalog:
         if (
             merged
             and oldest_at is not None
-            and 2 * (kept := needed_rows(self.rows, oldest_at)).num_rows < len(self._rows)
+            and 2 * (kept := needed_rows(self.rows, oldest_at, held)).num_rows < len(self._rows)
         ):
             merged, content = list(state.live.values()), pa.concat_tables([kept, new])
             self._rows = content
@@ -251,17 +257,25 @@ def _stored_rows(log: LakeLog, live: Iterable[Action]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def needed_rows(rows: pa.Table, oldest_at: int) -> pa.Table:
-    """Those that tell of a point that is kept, or of a table at the oldest of them."""
-    last: dict[int, int] = {}
-    keep = []
+def needed_rows(rows: pa.Table, oldest_at: int, held: Collection[int] = ()) -> pa.Table:
+    """Those that tell of a point that is kept, or of a table at the oldest of them, or at a time that is held."""
+    last: dict[int, list[int]] = {}  # what says what a table shows: its version, and that it is behind or dropped
+    keep, times = set[int](), sorted({*held, oldest_at})
     columns = (rows.column(name).to_pylist() for name in ("logical_id", "at", "change"))
     for number, (logical_id, at, change) in enumerate(zip(*columns, strict=True)):
-        keep.append(at >= oldest_at)
-        if logical_id is not None and not keep[-1]:
-            keep[last.get(logical_id, number)] = False
-            keep[number], last[logical_id] = change != REMOVED, number
-    return rows.filter(pa.array(keep, pa.bool_()))
+        while times and times[0] < at:
+            times.pop(0)
+            keep.update(*last.values())
+        if at >= oldest_at:
+            keep.add(number)
+        if change == REMOVED:
+            last.pop(logical_id, None)
+        elif logical_id is not None:
+            former = last.get(logical_id, [])[:1] if change in (BEHIND, DROPPED) else []
+            last[logical_id] = [*former, number]
+    if times:
+        keep.update(*last.values())
+    return rows.take(pa.array(sorted(keep), pa.int64()))
 
 
 def _head(task: str, timestamp: int) -> list[Action]:

@@ -27,6 +27,7 @@ from ccpr.lake.lake_catalog import (
     LakeCatalog,
     LakeContents,
     TableRow,
+    contents_of,
     new_folder,
 )
 from ccpr.lake.lake_log import LakeTableState
@@ -118,6 +119,7 @@ class LakeSync:
     iceberg : opens the lake's Iceberg tables, when there is something to do with them; None if it has none.
     shown : by the folder of an Iceberg table, the version of the lake's log that the catalog shows; None where asking
         for all of them is not cheap.
+    held : times of points whose snapshots stay in Iceberg's tables.
     """
 
     def __init__(
@@ -130,9 +132,12 @@ class LakeSync:
         retention: Retention,
         iceberg: OpenIceberg | None = None,
         shown: Callable[[], Mapping[str, int]] | None = None,
+        held: Collection[int] = (),
     ) -> None:
         self.lake, self.scope, self.newest, self.later = lake, scope, newest, later
         self.watermark, self.retention, self._open, self._shown = watermark, retention, iceberg, shown
+        self.held = held
+        self._held_versions: dict[str, set[int]] | None = None
         self._tables: IcebergTables | None = None
         self.catalog = LakeCatalog(lake)
         self.contents = LakeContents()
@@ -146,6 +151,8 @@ class LakeSync:
         self._last = False  # whether the point that is published is the last one
         # What makes a table be looked at again, although its rows are the same.
         self._reading = f"{lake.reading.invalid_text.value} {lake.reading.zero_dates.value} {NEWEST}"
+        if iceberg is not None and shown is None:
+            self._reading += " iceberg"  # of a lake that was one of Delta's alone each table is made there
 
     def run(self) -> LakeResult:
         """Raises LakeAhead, LakeChanged (of the table of points), LakeForeign, StoreFailed, LeaseLost, and of Iceberg
@@ -216,7 +223,7 @@ class LakeSync:
         rows = self._completed(point, rows)
         rows += self._late(found, wanted)
         rows += self._expired(frozenset(folders.values()), {row.logical_id for row in rows})
-        self.contents = self.catalog.record(point, rows, oldest_at=self.oldest_at)
+        self.contents = self.catalog.record(point, rows, oldest_at=self.oldest_at, held=self.held)
         state = self.catalog.state
         if state is not None and is_checkpoint_due(state):
             passed = Horizon.of(self.watermark, self.watermark)  # of this table only the newest version is read
@@ -228,7 +235,7 @@ class LakeSync:
         points = [*(one for one in self.contents.points if one.at < point.at), point]
         oldest = self.retention.oldest_kept(points, self.watermark)
         self.oldest_at = next((one.at.physical for one in points if one.lsn == oldest), None)
-        self.horizon = Horizon.of(self.oldest_at, self.watermark)
+        self.horizon, self._held_versions = Horizon.of(self.oldest_at, self.watermark), None
 
     # ---- which tables
 
@@ -392,11 +399,22 @@ class LakeSync:
 
     def _clean(self, name: str, folder: str, state: LakeTableState, *, committed: bool) -> None:
         """Let old files of a table go. What no snapshot of Iceberg's needs goes behind the snapshot."""
+        held = frozenset[str]()
         if self.iceberg is not None:
             table = ChangedTable(folder, name, name, state)
-            self.iceberg.expire(table, self.horizon, committed=committed)
+            held = self.iceberg.expire(table, self.horizon, self._held().get(folder, ()), committed=committed)
         oldest = self.catalog.version_at(folder, self.horizon.at)
-        clean(self.lake, self.lake.log(folder), state, self.horizon, oldest, committed=committed)
+        clean(self.lake, self.lake.log(folder), state, self.horizon, oldest, committed=committed, held=held)
+
+    def _held(self) -> dict[str, set[int]]:
+        """By folder, the versions that points show which are held."""
+        if self._held_versions is None:
+            self._held_versions = {}
+            for at in self.held:
+                for entry in contents_of(self.catalog.rows, at).tables.values():
+                    if not entry.dropped and not entry.behind:
+                        self._held_versions.setdefault(entry.folder, set()).add(entry.version)
+        return self._held_versions
 
     # ---- tables that the point does not change
 
@@ -409,7 +427,7 @@ class LakeSync:
     def _expired(self, used: Collection[str], changed: Collection[int]) -> Iterator[TableRow]:
         """Old files of tables that did not change for an hour, and folders of tables that are gone."""
         for entry in self.contents.tables.values():
-            if entry.logical_id in changed or not self.horizon.is_past(entry.at):
+            if entry.logical_id in changed or not self.horizon.is_past(entry.at) or self._is_held(entry):
                 continue
             about = (entry.name, entry.table_id, entry.logical_id, entry.folder)
             if entry.dropped:
@@ -428,6 +446,12 @@ class LakeSync:
                     continue
                 shown = (entry.version, entry.rows, entry.size)
                 yield TableRow(CLEANED, *about, *shown, entry.manifest, entry.pending, entry.reading, since)
+
+    def _is_held(self, entry: CatalogEntry) -> bool:
+        """Whether a held point shows what would leave: then it does with the table's next commits, or once the point is
+        released."""
+        since = entry.at if entry.dropped else entry.removed_since
+        return since is not None and any(at < since for at in self.held) and entry.folder in self._held()
 
     def _cleaned(self, entry: CatalogEntry) -> int | None:
         state = self.lake.state(TablePlace(entry.folder, entry.version))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ccpr.lake.deletion_vectors import digest_of_rows
 from ccpr.lake.errors import LakeChanged
-from ccpr.lake.lake_columns import LakeColumns, file_schema
+from ccpr.lake.lake_columns import FIELD_ID, LakeColumns, file_schema
 from ccpr.lake.lake_types import as_written
 from ccpr.lake.statistics import statistics_of
 from ccpr.matrixone.objects.reader import ObjectFile
@@ -198,6 +198,14 @@ def _footer(store: Store, name: str, size: int) -> pq.FileMetaData | None:
         return pq.read_metadata(pa.PythonFile(_StoreReading(store, name, size), "r"))
     except pa.ArrowException:
         return None
+
+
+def has_element_ids(store: Store, name: str) -> bool:
+    """Whether the elements of lists have numbers in a file, as Iceberg needs them: former releases gave them none."""
+    size = store.size(name)
+    schema = pq.ParquetFile(pa.PythonFile(_StoreReading(store, name, size or 0), "r")).schema_arrow
+    lists = (one.type.value_field for one in schema if pa.types.is_list(one.type))
+    return all(FIELD_ID in (one.metadata or {}) for one in lists)
 
 
 class _StoreReading(io.RawIOBase):

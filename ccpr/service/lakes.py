@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ccpr.base.carrying import Carry, carry_here
 from ccpr.base.errors import Failure
@@ -42,7 +43,7 @@ from ccpr.state.errors import BadSetting, TargetExists
 from ccpr.state.history import GlobalPoint
 from ccpr.state.settings import TargetSettings
 from ccpr.state.subscription import Subscription, check_subscription_name
-from ccpr.state.table_pointers import TablePointers
+from ccpr.state.table_pointers import PointerMove, TablePointers
 from ccpr.state.targets import Target
 
 
@@ -122,12 +123,7 @@ def check_new(
     if encrypt not in ("", IN_CLEAR) or (subscription.settings.encrypt and not encrypt):
         remedy = f"To publish its rows in clear, write {with_key(store.url, IN_CLEAR)}"
         raise BadSetting("a lake is not encrypted", subject=store.url, remedy=remedy)
-    there = LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
-    if options.has_iceberg and there.tables:  # elements of lists may have no numbers in its files
-        remedy = "Name another folder, or remove the former lake with `--purge`."
-        raise BadSetting(
-            "a lake is there already, whose files are none of Iceberg's", subject="--format", remedy=remedy
-        )
+    LakeCatalog(Lake(store, workspace.mirror_of(subscription), row.task_id)).read()
     return store
 
 
@@ -186,12 +182,27 @@ def _probe(store: LakeStore) -> None:
         store.files.delete(name)
 
 
-def alter(workspace: Workspace, name: str, lake_name: str, keep: int | None, keep_for: int | None) -> Target:
-    """Set how many points, or seconds of them, stay readable; both None: as in the mirror. Raises TargetMissing,
-    BadSetting."""
-    records = workspace.of(name).targets
-    options = replace(options_of(records.lake(lake_name)), keep=keep, keep_for=keep_for)
-    _check_kept(options)
+def alter(workspace: Workspace, name: str, lake_name: str, **changes: Any) -> Target:
+    """Change some of a lake's options: what stays readable (`keep`, `keep_for`; both None: as in the mirror), and whose
+    metadata its tables have (`format`, and where that brings Iceberg's `iceberg_version` and `catalog`). Raises
+    TargetMissing, BadSetting, BadName, ExtraMissing, IcebergJarMissing, JavaMissing."""
+    row = workspace.log.row(name)
+    records = workspace.of(row).targets
+    target = records.lake(lake_name)
+    before, options = options_of(target), replace(options_of(target), **changes)
+    if before.has_iceberg and not options.has_iceberg:
+        options = replace(options, iceberg_version=LakeOptions().iceberg_version, catalog="")
+    _check_options(Subscription.from_row(row), options, "")
+    if before.has_iceberg and options.has_iceberg:
+        for key in ("iceberg_version", "catalog"):
+            if getattr(before, key) != getattr(options, key):
+                option = f"--{key.replace('_', '-')}"
+                remedy = "Write --format delta, and then add Iceberg's tables anew."
+                raise BadSetting("the lake has Iceberg tables already", subject=option, remedy=remedy)
+    elif options.has_iceberg:
+        require_iceberg(_java(workspace), s3=target.uri.startswith("s3:"))
+        pointers = TablePointers(workspace.log.engine, row.task_id, lake_name)
+        pointers.move([PointerMove(one, None) for one in pointers.all()])  # of tables that it had before
     records.change(lake_name, lake=options.to_text())
     return records.lake(lake_name)
 
@@ -271,11 +282,13 @@ def opened_sync(
         Retention(options.keep or 0, options.keep_for or 0) if own else Retention.of(under.subscription.settings)
     )
     scope = LakeScope(target.source_database, options.patterns)
-    opened = shown = None
+    opened, shown, held = None, None, frozenset[int]()
     if options.has_iceberg:
+        held = frozenset(one.at for one in Warehouses(workspace.log).holds(target.task_id) if one.at is not None)
         opened = partial(_iceberg_tables, workspace, under.subscription.name, target)
         shown = None if options.catalog else TablePointers(workspace.log.engine, target.task_id, target.name).shown
-    return LakeSync(lake, scope, newest, history.points_later_than, history.watermark(), retention, opened, shown)
+    about = (lake, scope, newest, history.points_later_than, history.watermark(), retention)
+    return LakeSync(*about, opened, shown, held)
 
 
 def _iceberg_tables(workspace: Workspace, subscription: str, target: Target, lake: Lake) -> IcebergTables:

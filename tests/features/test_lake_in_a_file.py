@@ -86,6 +86,18 @@ def test_what_is_kept_can_be_changed_and_nothing_else(home: Path, port: int) -> 
     assert verbs(apply(home, file_with(port, lake={**place, "keep": 7}))) == ["alter lake"]
     assert command("target", "list", "shop")[0]["keep"] == 7
     assert command("target", "alter", "shop", "lake")["keep"] is None
+    both = {**place, "format": "delta,iceberg", "iceberg_version": 3}
+    assert verbs(apply(home, file_with(port, lake=both))) == ["alter lake"]
+    assert command("target", "list", "shop")[0]["iceberg_version"] == 3
+    assert verbs(apply(home, file_with(port, lake={**both, "format": "iceberg"}))) == ["alter lake"]
+    refused = apply(home, file_with(port, lake={**both, "iceberg_version": 2}), code=2)
+    assert refused["error"]["code"] == "CONFIG_CONFLICT"
+    refused = command("target", "alter", "shop", "lake", "--iceberg-version", "2", code=2)
+    assert refused["error"]["code"] == "BAD_SETTING"
+    assert command("target", "alter", "shop", "lake", "--keep", "4")["format"] == "iceberg"
+    back = command("target", "alter", "shop", "lake", "--format", "delta")
+    assert (back["format"], back["iceberg_version"], back["keep"]) == ("delta", 2, 4)
+    assert command("target", "alter", "shop", "lake")["keep"] is None
     for change in ({"to": (home / "other").as_uri()}, {"columns": "name"}, {"tables": "x"}, {"copy_on_write": True}):
         refused = apply(home, file_with(port, lake={**place, **change}), code=2)
         assert refused["error"]["code"] == "CONFIG_CONFLICT", change

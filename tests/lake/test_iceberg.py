@@ -12,25 +12,35 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from py4j import java_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from ccpr.catalog.warehouses import LiveView, Warehouses
 from ccpr.lake import iceberg_jvm
 from ccpr.lake.errors import IcebergFailed, IcebergJarMissing
 from ccpr.lake.iceberg_jvm import JAR_FOLDER, catalog_properties, find_jars
+from ccpr.lake.lake_columns import FIELD_ID, LakeColumn
 from ccpr.lake.lake_options import Mapped, TableRules
+from ccpr.lake.lake_types import LakeType
 from ccpr.mirror.errors import BadName
+from ccpr.mirror.kept_points import Hold
 from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from ccpr.retention.retention import Retention
-from ccpr.state.table_pointers import TablePointers
-from tests.support.iceberg_published import IcebergPublished, jvm, marks
+from ccpr.state.database import transaction
+from ccpr.state.table_pointers import PointerMove, TablePointers
+from ccpr.state.tables import points as points_table
+from tests.support.iceberg_published import LAKE, NAME, IcebergPublished, jvm, marks
 from tests.support.lake_engines import Query, spark_reads
 from tests.support.lake_readers import assert_same_rows, truth
-from tests.support.lakes import DyingStore, Killed, source
+from tests.support.lakes import TASK, DyingStore, Killed, Published, source
+from tests.support.values import NOW
 
 pytestmark = pytest.mark.slow
 
@@ -147,6 +157,52 @@ def test_a_kill_around_the_transaction_repeats_no_commit(
     iceberg.assert_pinned(*points[:3])
 
 
+@pytest.mark.parametrize("rest", [False, True], ids=["own", "rest"])
+def test_a_lake_of_delta_becomes_one_of_iceberg_and_is_one_of_delta_again(
+    iceberg: IcebergPublished, points: list[Point], rest: bool
+) -> None:
+    """Its tables show the point at which they come, and all later ones."""
+
+    def dying(commit: Callable[[], None]) -> None:
+        commit()
+        raise Killed
+
+    iceberg, delta = replace(iceberg, rest=rest), Published(iceberg.mirror, iceberg.folder, readers=())
+    for point in points[:4]:
+        delta.publish(point)
+    with pytest.raises(Killed):
+        replace(iceberg, wrapped=dying).publish(points[3])
+    for point in points[3:6]:
+        iceberg.publish(point)
+        iceberg.assert_pinned(point)
+    iceberg.assert_each_version_once()
+    delta.publish(points[6])
+    with iceberg.state() as (workspace, _):
+        pointers = TablePointers(workspace.log.engine, TASK, LAKE)
+        assert pointers.move([PointerMove(one, None) for one in pointers.all()])
+    for point in points[6:8]:
+        iceberg.publish(point)
+        iceberg.assert_pinned(point)
+
+
+def test_vectors_in_files_of_an_earlier_release_are_written_anew_before_iceberg_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def former(column: LakeColumn, kind: LakeType) -> pa.Field:
+        return pa.field(column.physical, kind.arrow, metadata={FIELD_ID: str(column.id).encode()})
+
+    with source(tmp_path / "m", "CREATE TABLE shop.t (x INT PRIMARY KEY, v VECF32(2))") as found:
+        first = found.point("INSERT INTO shop.t VALUES (1, '[1,2]')")
+        lake = IcebergPublished(found.mirror, tmp_path / "lake", readers=())
+        with monkeypatch.context() as patched:
+            patched.setattr("ccpr.lake.lake_columns._file_field", former)
+            Published(found.mirror, lake.folder, readers=()).publish(first)
+        result = lake.sync(first).run()
+        assert [one.failure.code for one in result.behind] == ["LAKE_CHANGED"]
+        assert lake.sync(first).rebuild("shop.t").behind == ()
+        lake.assert_pinned(first)
+
+
 def test_a_kill_at_any_file_repeats_no_commit(iceberg: IcebergPublished, points: list[Point]) -> None:
     for at in count(2, 1 if os.environ.get("KILLS") == "all" else 23):
         folder = iceberg.folder.with_name(f"lake{at}")
@@ -182,8 +238,6 @@ def test_a_killed_jvm_is_started_again(iceberg: IcebergPublished, points: list[P
 def test_a_foreign_commit_stops_the_table_alone_until_it_is_rebuilt(
     iceberg: IcebergPublished, points: list[Point]
 ) -> None:
-    from pyiceberg.catalog.rest import RestCatalog
-
     iceberg.publish(points[0])
     with iceberg.catalog() as at:
         found = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=at.warehouse)
@@ -255,6 +309,71 @@ def test_old_snapshots_leave_with_the_points(iceberg: IcebergPublished, points: 
     iceberg.assert_pinned(points[-1])
     (keyed,) = (found for (name, _), found in iceberg.snapshots().items() if name == "shop.keyed")
     assert [marks(one)["ccpr.point"] for one in keyed] == [str(points[-1].lsn)]
+
+
+def test_a_held_point_stays_readable_by_its_tag_until_it_is_released(tmp_path: Path) -> None:
+    """Though the points around it have left, and the table of it was dropped; and whatever is killed."""
+    hours = 3 * 3600 * 10**9
+
+    def dying(commit: Callable[[], None]) -> None:
+        nonlocal kills
+        kills -= 1
+        if not kills:
+            commit()
+            raise Killed
+        commit()
+
+    schema = tuple(f"CREATE TABLE shop.{name} (x INT PRIMARY KEY)" for name in ("t", "gone"))
+    with source(tmp_path / "m", *schema) as found:
+        all_points = [found.point("INSERT INTO shop.t VALUES (100), (101), (102)", "INSERT INTO shop.gone VALUES (1)")]
+        all_points += [found.point(f"DELETE FROM shop.t WHERE x = {100 + turn}") for turn in range(2)]
+        statements = [("INSERT INTO shop.t VALUES (1)", "DROP TABLE shop.gone"), ("TRUNCATE TABLE shop.t",)]
+        statements += [(f"INSERT INTO shop.t VALUES ({turn})",) for turn in range(2, 30)]
+        all_points += [found.point(*one) for one in statements]
+        held = all_points[1]
+        lake = IcebergPublished(found.mirror, tmp_path / "lake", retention=Retention(points=2), readers=())
+        lake = replace(lake, held=frozenset([held.at.physical]))
+        with lake.state() as (workspace, _), transaction(workspace.log.engine) as connection:
+            columns = {"task_id": TASK, "lsn": held.lsn, "snapshot_ts": held.at.physical, "snapshot": "s"}
+            rest = {one.name: 0 if isinstance(one.type, sa.Integer) else "" for one in points_table.columns}
+            rest["committed_at"] = NOW
+            connection.execute(points_table.insert().values(rest | columns))
+            kept = workspace.of(NAME).kept
+            before = kept.state()
+            holds = (Hold("eve", held.lsn, None, NOW),)
+            kept.write(connection, before, replace(before, revision=before.revision + 1, holds=holds))
+
+        def tagged() -> list[int] | None:
+            with lake.state() as (workspace, target):
+                warehouses = Warehouses(workspace.log)
+                warehouse = warehouses.of(NAME, target)
+                view = LiveView(warehouse, lambda: warehouses.held(warehouse))
+                tag = json.loads(view.load(("shop", "t")))["metadata"]["refs"].get("eve")
+            if tag is None:
+                return None
+            with lake.catalog() as at:
+                table = RestCatalog("lake", uri=at.uri, token=at.token, warehouse=at.warehouse).load_table("shop.t")
+                return sorted(table.scan(snapshot_id=tag["snapshot-id"]).to_arrow()["x"].to_pylist())
+
+        for number, point in enumerate(all_points):
+            kills = number % 3  # the second commit of a sync is that of a table's cleaning
+            try:
+                replace(lake, wrapped=dying).publish(point, point.at.physical + hours)
+            except Killed:
+                lake.publish(point, point.at.physical + hours)
+        assert tagged() == [101, 102]
+        lake.assert_pinned(held)
+        (snapshots,) = (found for (name, _), found in lake.snapshots().items() if name == "shop.t")
+        assert len(snapshots) < 20
+        assert marks(snapshots[0])["ccpr.point"] == str(held.lsn)
+        stored = set(lake.folder.glob("*/data/*.parquet"))
+        released = replace(lake, held=frozenset(), retention=Retention(points=1))
+        released.publish(all_points[-1], all_points[-1].at.physical + 2 * hours)
+        assert tagged() is None
+        assert not (lake.folder / "shop.gone").exists()
+        left = stored - set(lake.folder.glob("*/data/*.parquet"))
+        assert {path.parent.parent.name for path in left} >= {"shop.gone", "shop.t"}
+        assert str(held.lsn) not in {marks(one)["ccpr.point"] for one in next(iter(lake.snapshots().values()))}
 
 
 def test_metadata_that_nothing_names_go_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

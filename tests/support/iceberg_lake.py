@@ -17,7 +17,7 @@ from ccpr.lake.cleaning import is_checkpoint_due
 from ccpr.lake.commit import Lake, PointToPublish
 from ccpr.lake.iceberg_jvm import store_properties
 from ccpr.lake.lake_catalog import CHANGED, LakeCatalog, TableRow
-from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.lake_options import Format, LakeOptions
 from ccpr.lake.stores import canonical_url, open_lake
 from ccpr.matrixone.objects.timestamp import Timestamp
 from ccpr.matrixone.server.wrong_passwords import password_digest
@@ -164,7 +164,7 @@ def iceberg_lake(folder: Path, url: str = "") -> Iterator[IcebergLake]:
         (folder / "lake").mkdir()
         place = canonical_url(url or str(folder / "lake"))
         about = (subscription.task_id, LAKE, place, "", None, TargetSettings(DdlPolicy.FULL), NOW)
-        target = Target(*about, lake=LakeOptions().to_text())
+        target = Target(*about, lake=LakeOptions(Format.ICEBERG).to_text())
         workspace.of(NAME).targets.add(target)
         with committing_catalog(workspace.log, NAME, target) as address:
             yield IcebergLake(workspace, folder / "lake", target, address)

@@ -18,6 +18,7 @@ from ccpr.lake.commit import Lake
 from ccpr.lake.iceberg import IcebergCatalog, IcebergChange, IcebergTables
 from ccpr.lake.iceberg_jvm import IcebergJvm, running_jvm, store_properties
 from ccpr.lake.iceberg_rest import RestTables
+from ccpr.lake.lake_options import Format, LakeOptions
 from ccpr.lake.lake_sync import LakeSync
 from ccpr.lake.stores import open_lake
 from ccpr.matrixone.errors import CcprError
@@ -56,6 +57,7 @@ class IcebergPublished(Published):
     wrapped : what the tables' catalog is used through.
     url : of a bucket, which the lake is in.
     rest : the catalog is another program's.
+    held : times of points that are held.
     """
 
     version: int = 2
@@ -64,6 +66,7 @@ class IcebergPublished(Published):
     commits: list[int] = field(default_factory=list)  # how many tables each transaction had
     url: str = ""
     rest: bool = False
+    held: frozenset[int] = frozenset()
 
     def lake(self) -> Lake:
         found = super().lake()
@@ -78,7 +81,7 @@ class IcebergPublished(Published):
             if not workspace.log.rows():
                 workspace.log.insert(replace(a_subscription(NAME), task_id=TASK).to_row(NOW))
                 about = (TASK, LAKE, self.lake().store.url, "", None, TargetSettings(DdlPolicy.FULL), NOW)
-                workspace.of(NAME).targets.add(Target(*about, lake='{"format": "iceberg"}'))
+                workspace.of(NAME).targets.add(Target(*about, lake=LakeOptions(Format.ICEBERG).to_text()))
             yield workspace, workspace.of(NAME).targets.lake(LAKE)
 
     @contextmanager
@@ -103,7 +106,7 @@ class IcebergPublished(Published):
     def sync(self, point: Point, watermark: int | None = None) -> LakeSync:
         found = super().sync(point, watermark)
         about = (found.lake, found.scope, found.newest, found.later, found.watermark, found.retention)
-        return LakeSync(*about, self.opened, None if self.rest else self.shown_versions)
+        return LakeSync(*about, self.opened, None if self.rest else self.shown_versions, self.held)
 
     def shown_versions(self) -> dict[str, int]:
         with Workspace(self.at_home) as workspace:
