@@ -184,13 +184,14 @@ class PointTable(ds.Dataset):
     Attributes
     ----------
     row : the name of that column; no other column has it.
+    stored : how many rows it has, deleted ones included.
     error : what went wrong while it was read; DuckDB keeps the text only.
     """
 
     def __init__(self, mirror: Mirror, name: str, lsn: int, reading: Reading) -> None:
         self._read_of = (mirror, name, lsn, reading)
         whole = plan_read(mirror, name, lsn, reading=reading)
-        self.table_id = whole.ref.table_id
+        self.table_id, self.stored = whole.ref.table_id, whole.ref.rows
         self.row = unique_names([*whole.schema.names, "__ccpr_row"])[-1]
         self._shown, self._columns = whole.schema, whole.columns
         self._schema = pa.schema([pa.field(self.row, pa.null()), *whole.schema])

@@ -5,9 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ccpr.mirror.sql import PointTable
 from ccpr.mysql.terms import MACROS
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 256 << 20  # of one statement
 MOST_AT_ONCE = 4  # statements of all sessions; the others wait
+_GROUPS_EARLY = "partial_aggregate_pushdown"
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class StatementEngine:
         for name, table in tables.items():
             if self.registered.get(name) is not table:
                 self.registered.pop(name, None)
-                self.connection.register(name, table)
+                _register(self.connection, name, table)
                 self.registered[name] = table
 
 
@@ -138,6 +141,37 @@ def _connected(memory_bytes: int) -> "duckdb.DuckDBPyConnection":
     }
     connection = duckdb.connect(config=config)
     connection.execute("SET TimeZone = 'UTC'")
+    # It knows no counts of different values, and so groups whole tables before a join that needs few of their rows.
+    if (_GROUPS_EARLY,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall():
+        connection.execute(f"SET disabled_optimizers = '{_GROUPS_EARLY}'")
     for macro in MACROS:
         connection.execute(macro)
     return connection
+
+
+def _register(connection: "duckdb.DuckDBPyConnection", name: str, table: object) -> None:
+    """DuckDB orders joins by how many rows tables have, and asks no dataset of Arrow's, but what it wraps it in: that
+    is not public, so another DuckDB than is known here joins without."""
+    counted = _counted_source()
+    if counted is None or not isinstance(table, PointTable):
+        connection.register(name, table)
+    else:
+        connection._register_arrow_source(name, counted(table))
+
+
+@cache
+def _counted_source() -> Any:
+    import duckdb
+
+    try:
+        from duckdb._sources.pyarrow import PyArrowDatasetSource
+    except ImportError:
+        return None
+    if not hasattr(duckdb.DuckDBPyConnection, "_register_arrow_source"):
+        return None
+
+    class CountedSource(PyArrowDatasetSource):
+        def rows(self) -> int:
+            return self.obj.stored
+
+    return CountedSource

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ccpr.matrixone.schema import Column
+from ccpr.matrixone.schema import DEFAULT_READING, Column
 from ccpr.mirror.filters import parse_filters
 from ccpr.mirror.manifests import Manifest
+from ccpr.mirror.sql import PointTable
 from ccpr.mysql import served_mirror
-from ccpr.mysql.engines import MOST_AT_ONCE
+from ccpr.mysql.engines import MOST_AT_ONCE, Engines
 from ccpr.mysql.served_mirror import KeptObjects, ServedMirror
 from ccpr.state.logins import ReadLimits
 from ccpr_emulator.engine.storage import Storage
@@ -155,3 +156,16 @@ def test_statements_share_a_few_engines(served: Served) -> None:
         for other in others:
             other.close()
     assert len(served.server._limits.engines._idle) <= MOST_AT_ONCE  # pyright: ignore[reportPrivateUsage]
+
+
+def test_duckdb_knows_how_many_rows_a_table_has(served: Served) -> None:
+    mirror = served.workspace.mirror_to_read("s")
+    rows = PointTable(mirror, "d.a", mirror.point().lsn, DEFAULT_READING)
+    with closing(Engines()) as engines:
+        engine = engines.take(0.0)
+        assert engine is not None
+        engine.register({"t": rows})
+        plan = engine.connection.sql("EXPLAIN SELECT n FROM t").fetchall()[0][1]
+        engines.give(engine)
+    assert rows.stored == 3
+    assert "~3 rows" in plan
