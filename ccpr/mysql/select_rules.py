@@ -493,10 +493,8 @@ def _common(one: ValueKind, other: ValueKind) -> ValueKind:
         return ValueKind("text", name=one.name or other.name)
     if one == other and one.base not in ("opaque", "truth") and not one.collation:
         return one
-    if one.base == "null":
-        return other
-    if other.base == "null":
-        return one
+    if "null" in (one.base, other.base):
+        return replace(other if one.base == "null" else one, labels=())
     bases, digits = {one.base, other.base}, max(one.digits, other.digits)
     if ROUNDED in (one.name, other.name):
         raise refused("UNION of DOUBLEs that were rounded and others")

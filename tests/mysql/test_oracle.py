@@ -101,6 +101,17 @@ def test_a_year_beside_two_digits_or_a_text_is_refused() -> None:
     translated(understood("SELECT y FROM t WHERE y = 2024 AND y IN (NULL, 1999)"), Years(), lambda name: None)
 
 
+def test_a_union_with_an_enum_has_no_order() -> None:
+    class Labels:
+        def table(self, database: str, name: str, point: int | None) -> ReadTable:
+            return ReadTable(name, {"e": ValueKind("text", name="enum", labels=("b", "a"))})
+
+    for query in ("{} ORDER BY 1", "SELECT q.e FROM ({}) q ORDER BY q.e"):
+        for union in ("SELECT NULL AS e UNION SELECT e FROM t", "SELECT e FROM t UNION ALL SELECT e FROM t"):
+            with pytest.raises(StatementRefused, match="ORDER BY"):
+                translated(understood(query.format(union)), Labels(), lambda name: None)
+
+
 def _examples(part: str) -> list[str]:
     text = PAGE.read_text().partition(f"<!-- {part} -->")[2].partition("\n\n<!--")[0].partition("\n* ")[0]
     lines = [line.split("|")[2 if part == "answered" else 1] for line in text.splitlines() if line.startswith("|")]
