@@ -342,30 +342,35 @@ class Killing:
 
     def again(self) -> dict[str, float]:
         """How many tasks ran again, by kind."""
-        before, workers, killing = self._tasks_again(), slots_of(self.session), list[threading.Thread]()
+        before, workers, killing = self._tasks_again(), slots_of(self.session), list[Callable[[], None]]()
         self.targets.load(change=False, loading=lambda place: killing.append(self._kill_after(lambda: _loaded(place))))
-        killing.pop().join()
+        killing.pop()()
         between = self._tasks_again()
         self.cluster.start_workers(1)
         _await_slots(self.session, workers or 0)
         self.targets.publish(
             loading=lambda lake: killing.append(self._kill_after(lambda: len([*lake.names("b.t/data")])))
         )
-        killing.pop().join()
+        killing.pop()()
         return {"again_load": between - before, "again_lake": self._tasks_again() - between}
 
-    def _kill_after(self, done: Callable[[], int]) -> threading.Thread:
-        """The newest worker, once some tasks are done."""
+    def _kill_after(self, done: Callable[[], int]) -> Callable[[], None]:
+        """Kill the newest worker once some tasks are done; what it returns is called when all are."""
+        ended = threading.Event()
 
         def wait() -> None:
-            until = time.monotonic() + _LIMIT_SECONDS
-            while time.monotonic() < until and done() < _DONE:
-                time.sleep(0.05)
+            while not ended.is_set() and done() < _DONE:
+                ended.wait(0.05)
             self.cluster.kill_worker(-1)
 
         thread = threading.Thread(target=wait)
         thread.start()
-        return thread
+
+        def end() -> None:
+            ended.set()
+            thread.join()
+
+        return end
 
     def _tasks_again(self) -> int:
         files = [path for path in self.events.rglob("events*") if path.is_file()]
