@@ -145,7 +145,6 @@ def test_a_subscription_with_a_lake_can_be_dropped(replica: Replica) -> None:
         (("--keep", "-1"), "BAD_SETTING"),
         (("--iceberg-version", "3"), "BAD_SETTING"),
         (("--format", "iceberg", "--iceberg-version", "4"), "BAD_SETTING"),
-        (("--format", "iceberg", "--to", "s3://bucket/x"), "BAD_SETTING"),
         (("--format", "iceberg", "--catalog", "https://host?token=secret"), "BAD_NAME"),
         (("--to", "https://x/y"), "BAD_TARGET_URI"),
         (("--to", "s3://key:secret@bucket/x"), "BAD_NAME"),
