@@ -28,7 +28,6 @@ from ccpr.serve.holding import Holding, KeptSessions
 from ccpr.serve.listening import Listener, Listeners
 from ccpr.serve.schedule import Schedule
 from ccpr.service.target_sync import TargetOutcome, pin_points, sync_target
-from ccpr.service.targets import verify_target
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import (
     LeaseLost,
@@ -397,6 +396,8 @@ class Replicator:
 
     def _verify(self, row: LogRow, holding: Holding, name: str) -> bool:
         """Whether it may be behind: points may have been made meanwhile."""
+        from ccpr.service.targets import verify_target  # which a service without targets does not need
+
         began = self._steady()
         with holding.sync() as right:
             target = self._workspace.of(row).targets.any(name)

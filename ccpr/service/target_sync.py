@@ -20,7 +20,6 @@ from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.errors import PointNotReached
 from ccpr.pipeline.errors import PlanOutdated
 from ccpr.pipeline.iteration import Iteration
-from ccpr.service.targets import verify_target
 from ccpr.service.workspace import SyncedUnder, Workspace
 from ccpr.state.care_records import MadeBy
 from ccpr.state.errors import LeaseLost
@@ -95,6 +94,8 @@ def sync_target(
     if target.lsn == newest.lsn and target.is_quiet and not target.behind and not ask:
         failure = None
         if target.is_to_verify(workspace.now()):
+            from ccpr.service.targets import verify_target  # which few iterations need
+
             failure = verify_target(workspace, under.subscription, target)
         if failure is None or failure.code != TargetMoved.code:
             return TargetOutcome(target.name, None, failure, time.monotonic() - started)

@@ -33,7 +33,7 @@ from ccpr.state.subscription import Subscription, check_subscription_name
 from ccpr.state.targets import NOT_RETRYING, Target, TargetRecords, TargetState
 from ccpr.targets.address import Address, address_of, format_target_uri
 from ccpr.targets.base import TableState
-from ccpr.targets.database_server import DatabaseServer
+from ccpr.targets.database_server import DatabaseServer, reached
 from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import TargetMoved, TargetTableUnknown
 from ccpr.targets.expected_tables import ExpectedTables
@@ -332,9 +332,6 @@ def _reached(workspace: Workspace, subscription: Subscription, target: Target) -
         from ccpr.service.lakes import shown_location
 
         return shown_location(workspace, subscription, target)
-    from ccpr.targets.address import address_of
-    from ccpr.targets.database_server import reached
-
     address = address_of(target)
     return reached(address, workspace.vault.open(target.sealed_password, address.endpoint), target.task_id)
 
