@@ -305,6 +305,7 @@ def test_tasks_of_spark_load_and_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(carry, "TASK_BYTES", 1)
+    monkeypatch.setattr(carry, "_BEAT_SECONDS", 0.001)  # no job ends within it
     beats: list[None] = []
     tasks = Copier(tmp_path, "spark", own_session=lambda: spark)
 
