@@ -183,7 +183,7 @@ def show_rows(rows: "pa.Table", limit: int | None = None) -> None:
     """A table of at most `limit` rows, and how many there are."""
     from ccpr.values.cells import SCREEN, cells, is_number
 
-    shown = rows.slice(0, limit)
+    shown = rows.slice(0, None if limit is None else min(limit, rows.num_rows))
     listed = list(zip(*(cells(column, SCREEN).whole.to_pylist() for column in shown.columns), strict=True))
     numeric = {place for place, kind in enumerate(shown.schema.types) if is_number(kind)}
     show_table(shown.column_names, listed, empty="no rows", right=numeric)

@@ -124,7 +124,7 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         return
     left = limit
     for batch in batches if limit > 0 else ():
-        yield batch.slice(0, left)
+        yield batch.slice(0, min(left, batch.num_rows))
         left -= batch.num_rows
         if left <= 0:
             return

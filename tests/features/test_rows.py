@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -168,6 +169,17 @@ def test_for_people_numbers_are_on_the_right_and_what_is_not_shown_is_said(shop:
         ["more", "than", "2", "rows"],
     ]
     assert shown[2].startswith(" 999")
+
+
+@pytest.mark.parametrize("how", [("--json",), ("--out", "rows.csv"), ()])
+def test_any_number_of_rows_may_be_the_most(
+    how: tuple[str, ...], shop: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["query", NAME, "SELECT id FROM orders WHERE id IN (41, 42) ORDER BY id", "--limit", str(10**30), *how]
+    result = typer.testing.CliRunner().invoke(app, words, catch_exceptions=False)
+    shown = (tmp_path / "rows.csv").read_text() if "--out" in how else result.stdout
+    assert (result.exit_code, re.findall(r"\b4[12]\b", shown)) == (0, ["41", "42"])
 
 
 # ---- diff, schema, history
