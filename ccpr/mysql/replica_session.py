@@ -246,7 +246,7 @@ class ReplicaSession:
             self._choose(value)
         elif name == "sql_select_limit":
             number = None if plain in ("default", str(2**64 - 1)) else _number(name, value)
-            self._most_rows = number
+            self._most_rows = None if number is None or number >= 2**63 else number  # no answer has as many
         elif name == "max_execution_time":
             milliseconds = 0 if plain == "default" else _number(name, value)
             self._seconds = min(milliseconds / 1000, self._limits.seconds) if milliseconds else None

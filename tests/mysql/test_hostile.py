@@ -141,3 +141,16 @@ def test_a_statement_that_needs_too_much_memory_ends_by_name() -> None:
 @pytest.mark.integration
 def test_rows_are_limited_as_a_client_asks(served: Served) -> None:
     assert served.ask("SET SQL_SELECT_LIMIT = 2", "SELECT n FROM a ORDER BY n") == [(0,), (1,)]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("limit", [2**63 - 1, 2**63, 10**19 - 1, 2**64 - 1])
+def test_a_limit_may_be_more_than_any_answer_has(served: Served, limit: int) -> None:
+    every = [(0,), (1,), (2,)]
+    assert served.ask(f"SET SQL_SELECT_LIMIT = {limit}", "SELECT n FROM a ORDER BY n") == every
+    tables = "SELECT table_name FROM information_schema.tables"
+    assert served.ask(f"SET SQL_SELECT_LIMIT = {limit}", tables) == [("a",)]
+    assert served.ask(f"SELECT n FROM a ORDER BY n LIMIT {limit}") == every
+    assert served.ask(f"SELECT n FROM a ORDER BY n LIMIT {limit} OFFSET 1") == every[1:]
+    assert served.ask(f"SELECT n FROM a ORDER BY n LIMIT 1, {limit}") == every[1:]
+    assert served.ask(f"SELECT n FROM a ORDER BY n LIMIT 1 OFFSET {limit}") == []
