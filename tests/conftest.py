@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # Dagster uses it, too; see `ccpr.pipeline.spark.connect`
 # How long an example takes says more about the machine than about the program.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
 # `spark` is here and in no folder below: a process has one session, whose workers know one key file.
 __all__ = ["connect", "key_file", "recorded_mirror", "s3_credentials", "s3_server", "s3_url", "spark"]

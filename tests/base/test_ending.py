@@ -51,7 +51,7 @@ print("went on")
 
 
 def ended(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("program", [TAKEN_BY_ANOTHER, AT_EVERY_MOMENT])

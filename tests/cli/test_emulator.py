@@ -30,7 +30,7 @@ def test_it_prints_its_port_first_and_ends_cleanly(recordings: Path, connect: Co
         ((data, *_),) = client.rows(f"__++__internal_get_object sys p {name} 1")
         assert len(data or b"") == 1000
         process.send_signal(ending)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()

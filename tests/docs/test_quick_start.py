@@ -68,7 +68,7 @@ def test_the_quick_start_can_be_typed(mariadb: MariaDb, tmp_path: Path) -> None:
         serve = serve.partition("#")[0].strip()
         service = subprocess.Popen(["bash", "-c", f"exec {serve} --port {free_port()}"], env=environment)
         try:
-            assert _rows(mariadb, database, seconds=60) == {(1, "new"), (2, "new"), (3, "paid")}
+            assert _rows(mariadb, database, seconds=120) == {(1, "new"), (2, "new"), (3, "paid")}
         finally:
             service.send_signal(signal.SIGTERM)
             assert service.wait(60) == 0

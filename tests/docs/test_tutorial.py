@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.integration
 
 _PORT = "6001"
-_WAIT = "for _ in $(seq 300); do (echo > /dev/tcp/127.0.0.1/6001) 2> /dev/null && break; sleep 0.1; done\n"
+_WAIT = "for _ in $(seq 1200); do (echo > /dev/tcp/127.0.0.1/6001) 2> /dev/null && break; sleep 0.1; done\n"
 
 
 def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:

@@ -1,19 +1,19 @@
 """A full disk under what `ccpr serve` writes for people: it serves all the same."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
 
+from tests.support.ports import free_port
+
 LIMIT_SECONDS = 120.0
 
 
 def test_a_service_whose_output_and_log_find_the_disk_full_works(home: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     program = [sys.executable, "-m", "ccpr.cli", "--verbose", "serve", "--port", str(port)]
     with Path("/dev/full").open("wb", buffering=0) as full:
         process = subprocess.Popen(program, stdout=full, stderr=full)

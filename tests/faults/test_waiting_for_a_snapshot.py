@@ -17,7 +17,7 @@ from ccpr.service import status
 from ccpr.service.workspace import Workspace
 from ccpr.state.states import IterationState
 from ccpr_emulator.engine.storage import Storage
-from ccpr_emulator.serving.faults import Delay
+from ccpr_emulator.serving.faults import Hold
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command, source_uri
 from tests.support.waiting import LIMIT_SECONDS, until
@@ -47,7 +47,7 @@ def test_it_is_said_on_screen_as_json_on_the_page_and_in_dagster(
     upstream: SimulatedUpstream, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "WAITING_SECONDS", 0.05)
-    upstream.inject(Delay("create_snapshot", 20.0))
+    upstream.inject(Hold("create_snapshot", 600.0))
     began = time.time()
     run = threading.Thread(target=command, args=("run", NAME))
     run.start()
@@ -61,6 +61,7 @@ def test_it_is_said_on_screen_as_json_on_the_page_and_in_dagster(
     (page,) = json.loads(StatusPage(workspace)().content)
     assert page["waiting"] == waiting
     assert waiting["text"] in health_of(workspace, workspace.log.row(NAME)).says
+    upstream.clear_faults()
     run.join(LIMIT_SECONDS)
     shown = command("status", NAME)
     assert (shown["waiting"], shown["newest_point"], shown["ok"]) == (None, 0, True)

@@ -39,6 +39,6 @@ def test_a_signal_that_another_thread_takes_ends_it(home: Path, words: list[str]
             threads = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
             other = max(thread for thread in threads if thread != process.pid)
             assert LIBC.tgkill(process.pid, other, number) == 0, os.strerror(ctypes.get_errno())
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()

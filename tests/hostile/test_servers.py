@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 
 import pytest
 
@@ -18,7 +20,7 @@ from ccpr.matrixone.client.errors import (
     SnapshotOutcomeUnknown,
     UpstreamUnreachable,
 )
-from ccpr.matrixone.client.limits import StallLimit
+from ccpr.matrixone.client.limits import StallLimit, WatchedReader
 from ccpr.matrixone.client.retry import NO_RETRY
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import Transient
@@ -42,7 +44,7 @@ def serving(*answers: bytes) -> Iterator[tuple[Endpoint, list[bytes]]]:
 
     def serve() -> None:
         peer, _ = server.accept()
-        peer.settimeout(5)
+        peer.settimeout(60)
         with peer:
             for answer in answers:
                 peer.sendall(answer)
@@ -52,7 +54,7 @@ def serving(*answers: bytes) -> Iterator[tuple[Endpoint, list[bytes]]]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled")), received
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize("plugin", [b"sha256_password", b"caching_sha2_password"])
@@ -62,7 +64,7 @@ def test_a_server_that_asks_for_a_key_exchange_does_not_get_the_password(plugin:
     greeting = _packet(0, greeting_payload(plugin if announced else b"mysql_native_password"))
     switch = _packet(2, b"\xfe" + plugin + b"\0" + b"s" * 20 + b"\0")
     with serving(greeting, switch) as (endpoint, received), pytest.raises(AccessDenied, match="clear text"):
-        Session(endpoint, _SECRET, connect_timeout=5)
+        Session(endpoint, _SECRET, connect_timeout=60)
     assert b"mysql_native_password" in received[0]
     assert received[1] == b"", "the client hangs up and sends nothing more"
 
@@ -70,7 +72,7 @@ def test_a_server_that_asks_for_a_key_exchange_does_not_get_the_password(plugin:
 def test_a_packet_that_never_ends_is_cut_off_while_streaming() -> None:
     endless = b"\xff\xff\xff\x01" + bytes(100)  # the first frame of 16 MiB, which is already too much
     with serving(_packet(0, greeting_payload()), _OK, _packet(1, _OK[4:]), endless) as (endpoint, _):
-        session = Session(endpoint, _SECRET, connect_timeout=5, read_timeout=60)
+        session = Session(endpoint, _SECRET, connect_timeout=60, read_timeout=60)
         with pytest.raises(ConnectionLost, match="not MySQL protocol"):
             list(session.stream("SELECT 1"))
 
@@ -78,7 +80,7 @@ def test_a_packet_that_never_ends_is_cut_off_while_streaming() -> None:
 def test_a_packet_that_never_ends_is_cut_off_at_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "_PACKET", 1 << 20)
     with serving(b"\xff\xff\xff\x00" + bytes(100)) as (endpoint, _), pytest.raises(AnswerTooLong):
-        Session(endpoint, _SECRET, connect_timeout=5)
+        Session(endpoint, _SECRET, connect_timeout=60)
 
 
 @contextmanager
@@ -127,7 +129,7 @@ _SLOWEST = StallLimit(least_bytes=1000, seconds=0.5)
 def test_a_server_that_drips_an_answer_does_not_hold_the_session(read: Callable[[Session], object]) -> None:
     """Each byte comes within the read timeout."""
     with dripping(0.05) as endpoint:
-        session = Session(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=_SLOWEST)
+        session = Session(endpoint, "x", connect_timeout=60, read_timeout=60, retry=NO_RETRY, slowest=_SLOWEST)
         with pytest.raises(ConnectionStalled, match="fewer than 1000") as raised:  # else the answer would arrive
             read(session)
         assert isinstance(raised.value, Transient)
@@ -135,7 +137,7 @@ def test_a_server_that_drips_an_answer_does_not_hold_the_session(read: Callable[
 
 def test_a_snapshot_whose_answer_drips_may_exist_or_not() -> None:
     with dripping(0.05) as endpoint:
-        session = Session(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=_SLOWEST)
+        session = Session(endpoint, "x", connect_timeout=60, read_timeout=60, retry=NO_RETRY, slowest=_SLOWEST)
         with pytest.raises(SnapshotOutcomeUnknown):
             session.query("CREATE SNAPSHOT IF NOT EXISTS `xr_1` FOR DATABASE `d` FROM `sys` PUBLICATION `p`")
 
@@ -145,9 +147,11 @@ def test_a_login_that_drips_is_an_upstream_that_cannot_be_reached() -> None:
         Session(endpoint, "x", connect_timeout=0.5, read_timeout=60)
 
 
-def test_an_answer_that_is_slow_and_not_too_slow_arrives() -> None:
-    with dripping(0.01) as endpoint:
+def test_an_answer_that_is_slow_and_not_too_slow_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticking = partial(next, count(0.0, 0.01))  # each byte takes that long, however busy the machine is
+    monkeypatch.setattr(session_module, "WatchedReader", partial(WatchedReader, clock=ticking))
+    with dripping(0.001) as endpoint:
         slowest = StallLimit(least_bytes=10, seconds=0.5)
-        session = Session(endpoint, "x", connect_timeout=5, read_timeout=5, retry=NO_RETRY, slowest=slowest)
+        session = Session(endpoint, "x", connect_timeout=60, read_timeout=60, retry=NO_RETRY, slowest=slowest)
         row = session.read_row("SELECT 1", longest=1 << 20)
         assert {name: bytes(cell or b"") for name, cell in row.items()} == {"c": b"1" * 124}

@@ -33,7 +33,7 @@ def served(core: Core, *words: str) -> Iterator[int]:
             yield int(line.rpartition(":")[2])
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_both_distributions_have_one_version_and_name_each_other_by_it() -> None:

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import threading
-import time
 from contextlib import closing
 
 import pymysql
@@ -11,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from ccpr.dagster.replica_health import ports_text
-from ccpr.mysql.replicas import LOOK_SECONDS
+from ccpr.mysql import replicas
 from ccpr.state.errors import StateUnavailable
 from ccpr.state.pins import Pins
 from tests.mysql.conftest import PASSWORD, Served
@@ -93,10 +92,10 @@ def test_retention_leaves_a_point_alone_that_a_transaction_reads(served: Served)
     assert len(served.table.lsns()) == 1
 
 
-def test_two_databases_of_one_name_are_told_apart(served: Served) -> None:
+def test_two_databases_of_one_name_are_told_apart(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.0)
     served.table.source.subscribe("--allow-overlap", name="s2")
     command("run", "s2")
-    time.sleep(LOOK_SECONDS + 0.1)
     assert [row[0] for row in served.ask("SHOW DATABASES LIKE '%d'", database=None)] == ["s.d", "s2.d"]
     number, text = served.error("SELECT 1")
     assert (number, "`s.d` and `s2.d`" in text) == (1049, True)
@@ -221,17 +220,19 @@ def test_what_is_answered_is_counted_and_status_says_where(served: Served) -> No
 def test_a_statement_is_killed_and_ends_in_time(served: Served) -> None:
     long = "SELECT COUNT(*) FROM " + ", ".join(f"a AS a{n}" for n in range(25)) + " WHERE a0.n + a24.n > 100"
     with closing(served.connect()) as connection, closing(served.connect()) as other:
-        number = connection.thread_id()
+        number, ended = connection.thread_id(), threading.Event()
 
         def kill() -> None:
-            time.sleep(1.0)
+            """Until it has begun there is nothing to kill."""
             with other.cursor() as cursor:
-                cursor.execute(f"KILL QUERY {number}")
+                while not ended.wait(0.1):
+                    cursor.execute(f"KILL QUERY {number}")
 
         thread = threading.Thread(target=kill)
         thread.start()
         with connection.cursor() as cursor, pytest.raises(pymysql.MySQLError) as caught:
             cursor.execute(long)
+        ended.set()
         thread.join()
         assert caught.value.args[0] == 1317
         connection.query("SET max_execution_time = 500")

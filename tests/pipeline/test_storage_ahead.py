@@ -124,4 +124,4 @@ def test_leaving_early_ends_the_threads(storage: Storage) -> None:
 
     with closing(read_ahead(storage, endless())) as reading:
         next(reading)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before

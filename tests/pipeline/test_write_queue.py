@@ -15,6 +15,7 @@ from ccpr.mirror.local_store import LocalStore
 from ccpr.mirror.store import PutEnd, StoredFile
 from ccpr.pipeline.copying import Pace
 from ccpr.pipeline.write_queue import _THREADS, AHEAD_BYTES, SMALL_BYTES, TOGETHER, UNFINISHED, WriteQueue
+from tests.support.waiting import until
 
 LARGE = b"x" * (AHEAD_BYTES // 2 + 1)
 
@@ -59,6 +60,7 @@ def test_no_more_is_read_ahead_than_may_be(store: LocalStore, monkeypatch: pytes
         reader = threading.Thread(target=landing.put, args=("o", 4 * len(LARGE), chunks(), accept))
         reader.start()
         writing.wait(30)
+        until(lambda: len(read) == 2, "as much as may be ahead")
         reader.join(0.2)
         assert reader.is_alive()
         assert read == [0, 1], "as much as may be ahead, and the one that is over it"

@@ -140,9 +140,11 @@ def test_a_target_that_is_away_is_red_for_its_subscription_and_for_all(
 
 
 def test_the_lag_of_a_target_that_was_quiet_for_an_hour_does_not_jump_with_the_next_point(
-    subscribe: Subscribe, workspace: Workspace
+    subscribe: Subscribe, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watermark, second = round(datetime.now(UTC).timestamp() * 1e9), 10**9
+    seconds, second = workspace.clock(), 10**9
+    monkeypatch.setattr(workspace, "clock", lambda: seconds)
+    watermark = round(seconds * 1e9)
     row = subscribe("orders", **{**ran(10), "watermark": watermark})
     history, records = PointHistory(workspace.log.engine, row.task_id), TargetRecords(workspace.log.engine, row.task_id)
     to, now = "mysql://u@127.0.0.1:3306/d", datetime.now(UTC)

@@ -167,7 +167,7 @@ def test_a_url_that_cannot_be_opened_is_reported_without_its_password(url: str) 
 def test_a_wrong_password_and_a_missing_database_need_a_person(mariadb: MariaDb) -> None:
     for login, database in ((f"{mariadb.user}:s3cret", "d"), (f"{mariadb.user}:{mariadb.password}", "nowhere")):
         with pytest.raises(StateUnreadable) as raised:
-            open_database(f"mysql+pymysql://{login}@{mariadb.host}:{mariadb.port}/{database}?connect_timeout=3")
+            open_database(f"mysql+pymysql://{login}@{mariadb.host}:{mariadb.port}/{database}?connect_timeout=60")
         assert "s3cret" not in str(raised.value)
         assert mariadb.password not in str(raised.value)
         assert raised.value.remedy != StateUnreadable.default_remedy

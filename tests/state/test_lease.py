@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from ccpr.state.lease import Executor, Lease
 from ccpr.state.log import CcprLog
 from ccpr.state.migrations import open_database
 from tests.support.values import NOW, a_subscription
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -65,14 +65,14 @@ def test_a_killed_executor_is_seen_as_dead(tmp_path: Path) -> None:
 
 
 def test_a_lease_is_renewed_while_work_goes_on_and_freed_at_its_end(log: CcprLog) -> None:
-    claim = log.claim("sub", "a", 1.0, lambda owner: False)
-    first = log.row("sub").lease_expires_at
-    with Lease(log, claim, ttl_seconds=1.5) as lease:
-        end = time.monotonic() + 10
-        while log.row("sub").lease_expires_at <= first + 1000:  # twice renewed
+    now = [1000.0]
+    log = CcprLog(log.engine, lambda: now[0])
+    claim = log.claim("sub", "a", 0.3, lambda owner: False)
+    with Lease(log, claim, ttl_seconds=0.3) as lease:
+        for _ in range(5):  # it would have expired
+            now[0] += 0.25
+            until(lambda: log.row("sub").lease_expires_at == round((now[0] + 0.3) * 1000), "a renewal", pause=0.02)
             assert log.is_held(log.row("sub"))
-            assert time.monotonic() < end
-            time.sleep(0.02)
         lease.check()
     assert log.row("sub").lease_expires_at == 0
 
@@ -81,10 +81,7 @@ def test_an_owner_that_was_displaced_loses_its_lease(log: CcprLog) -> None:
     claim = log.claim("sub", "a", 30, lambda owner: False)
     with Lease(log, claim, ttl_seconds=0.03) as lease:
         log.claim("sub", "b", 30, lambda owner: True)
-        end = time.monotonic() + 10
-        while not lease.lost:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: lease.lost, "it is lost", pause=0.01)
         with pytest.raises(LeaseLost):
             lease.check()
     assert log.row("sub").cn_uuid == "b"
@@ -103,9 +100,6 @@ def test_whatever_a_renewal_raises_the_next_one_renews(log: CcprLog, monkeypatch
 
     monkeypatch.setattr(log, "renew", once_broken)
     with Lease(log, claim, ttl_seconds=0.03, guard=guard) as lease:
-        end = time.monotonic() + 60
-        while len(calls) < 3:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: len(calls) >= 3, "further renewals", pause=0.01)
         lease.check()
     assert guard.errors == 1

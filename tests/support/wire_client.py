@@ -56,8 +56,8 @@ def connect() -> Iterator[Connect]:
             use_unicode=False,
             conv={},
             autocommit=True,
-            connect_timeout=5,
-            read_timeout=20,
+            connect_timeout=60,
+            read_timeout=60,
             max_allowed_packet=256 << 20,
             **options,
         )

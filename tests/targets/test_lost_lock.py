@@ -18,7 +18,7 @@ from tests.targets.target_database import Part, Place
 
 pytestmark = pytest.mark.integration
 
-RETRY_SECONDS = 30.0
+RETRY_SECONDS = 60.0
 
 
 def holder(place: Place) -> int:

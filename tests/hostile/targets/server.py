@@ -30,7 +30,7 @@ _STATEMENTS = (
     b"SET NAMES utf8mb4",
 )
 _COMMANDS = (1, 2, 3, 3, 3, 3, 3, 4, 9, 14, 22, 25, 27, 31, 0, 255)
-_RETRY_SECONDS = 3.0
+_RETRY_SECONDS = 60.0
 _HEALTH_EVERY = 50
 
 

@@ -33,7 +33,7 @@ class Upstream:
         return Endpoint(**(values | changes))
 
     def connect(self, *, password: str | None = PASSWORD, retry: Retry = AT_ONCE, **changes: Any) -> Session:
-        return self._stack.enter_context(Session(self.endpoint(**changes), password, retry=retry, read_timeout=20))
+        return self._stack.enter_context(Session(self.endpoint(**changes), password, retry=retry, read_timeout=60))
 
     def sent(self, kind: str) -> int:
         """How many statements of this kind arrived."""

@@ -63,12 +63,12 @@ class Server:
             thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
             thread.start()
             yield self
-        thread.join(10)
+        thread.join(60)
 
     def _serve(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             peer, _ = listener.accept()
-            peer.settimeout(5)
+            peer.settimeout(60)
             with peer:
                 self._send(peer, self._greeting(), sequence=0)
                 packet = self._receive(peer)
@@ -122,14 +122,14 @@ class Server:
 
 
 def to_upstream(port: int, tls: Tls) -> None:
-    Session(Endpoint("127.0.0.1", port, "sys", "u", tls=tls), SECRET, connect_timeout=5).close()
+    Session(Endpoint("127.0.0.1", port, "sys", "u", tls=tls), SECRET, connect_timeout=60).close()
 
 
 def to_target(port: int, tls: Tls) -> None:
     address = Address(Endpoint("127.0.0.1", port, "sys", "u", tls=tls, account_named=False), "d")
     session = TargetSession(address, SECRET, "task")
     try:
-        session.open(1)
+        session.open(60)
     finally:
         session.close()
 
@@ -256,4 +256,4 @@ def test_a_listener_that_speaks_something_else_is_unavailable(
         thread.start()
         with pytest.raises(error):
             connect(listener.getsockname()[1], Tls())
-        thread.join(10)
+        thread.join(60)

@@ -30,7 +30,7 @@ from ccpr.matrixone.client.upstream_session import Answer, Session, integer, tex
 from ccpr.matrixone.client.upstream_snapshots import create_snapshot
 from ccpr.matrixone.server.answers import BIGINT, ResultColumn, ResultSet
 from ccpr.matrixone.server.server import Server
-from ccpr_emulator.serving.faults import CutObjectList, CutStatement, Delay, FailStatement
+from ccpr_emulator.serving.faults import CutObjectList, CutStatement, FailStatement, Hold
 from tests.matrixone.client.conftest import PASSWORD
 from tests.support.certificates import self_signed
 
@@ -202,8 +202,8 @@ def test_a_server_that_asks_for_the_password_in_clear_text_does_not_get_it():
         thread.start()
         endpoint = Endpoint("127.0.0.1", server.getsockname()[1], "sys", "u", tls=Tls("disabled"))
         with pytest.raises(AccessDenied, match="clear text"):
-            Session(endpoint, "clear-secret", connect_timeout=5)
-        thread.join(5)
+            Session(endpoint, "clear-secret", connect_timeout=60)
+        thread.join(60)
     assert len(received) == 2
     assert b"clear-secret" not in b"".join(received)
 
@@ -232,10 +232,11 @@ def test_after_a_broken_answer_the_next_statement_connects_again(play: Callable[
 @pytest.mark.recordings
 def test_an_upstream_that_falls_silent_is_an_error_after_the_read_timeout(play: Callable[..., Any]):
     upstream = play("dml")
-    upstream.emulator.inject(Delay("select_mo_tables", seconds=1.5))
+    upstream.emulator.inject(Hold("select_mo_tables", seconds=30.0))
     with Session(upstream.endpoint(), PASSWORD, read_timeout=0.2) as session:
         with pytest.raises(ConnectionLost):  # a longer wait would get the answer
             session.query(upstream_sql.select_tables(0, upstream.database))
+        session._timeouts = 60.0, 60.0, 60.0
         assert session.query("SELECT 1").rows == [(b"1",)]
 
 

@@ -1,8 +1,7 @@
 """What a server answers around its stops and starts, played by a simulated upstream."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pymysql
 import pytest
@@ -19,6 +18,7 @@ from ccpr_emulator.serving.faults import (
     NoCheckpoints,
 )
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
+from tests.support.waiting import until
 from tests.support.wire_client import Client, Connect
 
 pytestmark = pytest.mark.integration
@@ -43,13 +43,6 @@ def client(simulated: SimulatedUpstream, connect: Connect) -> Client:
     return connect(simulated.port)
 
 
-def until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(("fault", "number"), [(FailLogin(), 1815), (FailLogin(1053, "x"), 1053), (CutLogin(), 2013)])
 def test_a_login_fails_once(simulated: SimulatedUpstream, connect: Connect, fault: Fault, number: int) -> None:
     simulated.inject(fault)
@@ -62,8 +55,8 @@ def test_a_login_fails_once(simulated: SimulatedUpstream, connect: Connect, faul
 @pytest.mark.parametrize(
     "fault",
     [
-        FailStatement("create_snapshot", 20638, "txn commit status is unknown: x", later=0.2),
-        CutStatement("create_snapshot", later=0.2),
+        FailStatement("create_snapshot", 20638, "txn commit status is unknown: x", later=600),
+        CutStatement("create_snapshot", later=600),
     ],
 )
 def test_what_a_client_gave_up_is_done_later_with_the_time_of_then(
@@ -75,7 +68,8 @@ def test_what_a_client_gave_up_is_done_later_with_the_time_of_then(
     assert "find 0 snapshot records" in other.error(TIME.format("s"))[1]
     other.rows("insert into d.t values (1)")
     written = simulated.storage.now.physical
-    until(lambda: "s" in simulated.status().snapshots)
+    simulated.clear_faults()  # what waits goes on
+    until(lambda: "s" in simulated.status().snapshots, "the snapshot")
     assert int(other.one(TIME.format("s")) or 0) > written
 
 
@@ -85,7 +79,7 @@ def test_statements_wait_until_they_are_held_no_more(
     simulated.inject(Hold("create_snapshot", 600))
     waiting = threading.Thread(target=client.rows, args=(CREATE.format("s"),))
     waiting.start()
-    until(lambda: simulated.status().statements.get("create_snapshot"))
+    until(lambda: simulated.status().statements.get("create_snapshot"), "it waits")
     assert connect(simulated.port).one("select 1") == b"1", "others do not wait"
     assert simulated.status().snapshots == ()
     simulated.clear_faults()
@@ -101,7 +95,7 @@ def test_an_orderly_stop_answers_what_is_asked_and_does_nothing_any_more(
     found: list[tuple[int, str]] = []
     waiting = threading.Thread(target=lambda: found.append(client.error(CREATE.format("s"))))
     waiting.start()
-    until(lambda: simulated.status().statements.get("create_snapshot") == 2)
+    until(lambda: simulated.status().statements.get("create_snapshot") == 2, "it waits")
     idle = connect(simulated.port)
     connect(simulated.port).error("drop snapshot kept from sys publication p")
     stopping = threading.Thread(target=simulated.shut_down, args=(1.0,))
@@ -129,7 +123,7 @@ def test_a_kill_loses_what_waited_and_keeps_what_was_done(
     found: list[tuple[int, str]] = []
     waiting = threading.Thread(target=lambda: found.append(client.error(CREATE.format("s"))))
     waiting.start()
-    until(lambda: simulated.status().statements.get("create_snapshot"))
+    until(lambda: simulated.status().statements.get("create_snapshot"), "it waits")
     simulated.kill()
     waiting.join(60)
     assert [number for number, _ in found] == [2013]
@@ -206,4 +200,4 @@ def test_without_checkpoints_the_past_is_an_error_and_new_snapshots_are_not_foun
 def test_a_lost_past_ends(simulated: SimulatedUpstream, client: Client) -> None:
     client.rows(CREATE.format("old"))
     simulated.inject(EmptyPast(0.3))
-    until(lambda: not isinstance(at_once(client, "__++__internal_get_ddl old sys p database d -"), tuple))
+    until(lambda: not isinstance(at_once(client, "__++__internal_get_ddl old sys p database d -"), tuple), "its end")

@@ -20,7 +20,7 @@ def test_frames_are_split_and_joined_at_their_exact_limit(frames: int, extra: in
     channel = Channel(near)
     channel.write(payload[:1000], memoryview(payload)[1000:])
     channel.flush()
-    reader.join(20)
+    reader.join(60)
     assert received == [payload]
     assert channel.sequence == frames + (extra >= 0)
     near.close()
@@ -53,7 +53,7 @@ def test_a_streamed_cell_is_read_as_it_is_sent(size: int) -> None:
     channel = Channel(near)
     channel.write(b"before", Streamed(size, pieces), b"behind")
     channel.flush()
-    reader.join(20)
+    reader.join(60)
     assert received == [b"before" + whole[:size] + b"behind"]
     assert taken == list(range(0, size, step))
     near.close()

@@ -127,7 +127,7 @@ def test_a_session_that_is_collected_waits_for_no_lock(server: ConnectServer) ->
     thread = threading.Thread(target=collect)
     with pool._shutdown_lock:  # as in the midst of giving the pool work
         thread.start()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 
