@@ -76,91 +76,65 @@ class DrillConfig(dg.Config):
     at: str = ""
 
 
-def build_actions(replication: Replication) -> list[dg.JobDefinition]:
-    """The jobs. Their launchpads begin with what there is for them to do in the chosen partition."""
-    home = Path(replication.home) if replication.home else None
-    return [_pause(), _resume(), _verify(), _resync(), _rebuild(home), _approve(home), _drill()]
+@dg.op
+def pause(context: dg.OpExecutionContext, replication: Replication) -> None:
+    with _action(context, replication) as (workspace, name):
+        workspace.log.pause(name)
 
 
-def _pause() -> dg.JobDefinition:
-    @dg.op(name="pause")
-    def pause(context: dg.OpExecutionContext, replication: Replication) -> None:
-        with _action(context, replication) as (workspace, name):
-            workspace.log.pause(name)
-
-    return _job(PAUSE, "Pause the subscription: nothing is copied until it is resumed. An iteration ends.", pause)
+@dg.op
+def resume(context: dg.OpExecutionContext, replication: Replication) -> None:
+    with _action(context, replication) as (workspace, name):
+        workspace.log.resume(name)
 
 
-def _resume() -> dg.JobDefinition:
-    @dg.op(name="resume")
-    def resume(context: dg.OpExecutionContext, replication: Replication) -> None:
-        with _action(context, replication) as (workspace, name):
-            workspace.log.resume(name)
-
-    return _job(RESUME, "Resume a paused or stopped subscription; a wait after failures ends.", resume)
-
-
-def _verify() -> dg.JobDefinition:
-    @dg.op(name="verify")
-    def verify(context: dg.OpExecutionContext, replication: Replication, config: VerifyConfig) -> None:
-        with _action(context, replication) as (workspace, name):
-            row = workspace.log.row(name)
-            found = verifier_of(workspace, row, repair=config.repair, deep=config.deep).run()
-        damages = [f"{one.path}: {one.reason}{' (repaired)' if one.repaired else ''}" for one in found.damages]
-        shown = {"objects": found.objects, "bytes": found.bytes, "points": found.points, "damages": len(damages)}
-        context.add_output_metadata(shown)
-        for text in damages:
-            context.log.warning(printable(text))
-        if not found.sound:
-            raise dg.Failure("damaged files stay: " + printable("; ".join(damages[:20])), shown, allow_retries=False)
-
-    return _job(VERIFY, "Read the whole mirror again; damaged files are fetched again.", verify)
+@dg.op
+def verify(context: dg.OpExecutionContext, replication: Replication, config: VerifyConfig) -> None:
+    with _action(context, replication) as (workspace, name):
+        row = workspace.log.row(name)
+        found = verifier_of(workspace, row, repair=config.repair, deep=config.deep).run()
+    damages = [f"{one.path}: {one.reason}{' (repaired)' if one.repaired else ''}" for one in found.damages]
+    shown = {"objects": found.objects, "bytes": found.bytes, "points": found.points, "damages": len(damages)}
+    context.add_output_metadata(shown)
+    for text in damages:
+        context.log.warning(printable(text))
+    if not found.sound:
+        raise dg.Failure("damaged files stay: " + printable("; ".join(damages[:20])), shown, allow_retries=False)
 
 
-def _resync() -> dg.JobDefinition:
-    @dg.op(name="resync")
-    def resync(
-        context: dg.OpExecutionContext, replication: Replication, spark: SparkResource, config: ResyncConfig
-    ) -> None:
-        options = IterationOptions(resync=Resync(config.table or None), check_list=check_by_schema, is_extra=True)
-        with _action(context, replication) as (workspace, name), workspace.iteration(name, options) as iteration:
-            engine = spark.copy_engine(iteration.note_copier)
-            iteration.carry = engine.carry
-            outcome = drive(iteration, engine).ended
-            context.add_output_metadata({"point": outcome.lsn, "objects_copied": outcome.objects_copied})
-
-    return _job(RESYNC, "Compare with a full list of objects and copy what is missing.", resync)
+@dg.op
+def resync(
+    context: dg.OpExecutionContext, replication: Replication, spark: SparkResource, config: ResyncConfig
+) -> None:
+    options = IterationOptions(resync=Resync(config.table or None), check_list=check_by_schema, is_extra=True)
+    with _action(context, replication) as (workspace, name), workspace.iteration(name, options) as iteration:
+        engine = spark.copy_engine(iteration.note_copier)
+        iteration.carry = engine.carry
+        outcome = drive(iteration, engine).ended
+        context.add_output_metadata({"point": outcome.lsn, "objects_copied": outcome.objects_copied})
 
 
-def _rebuild(home: Path | None) -> dg.JobDefinition:
-    @dg.op(name="rebuild")
-    def rebuild(context: dg.OpExecutionContext, replication: Replication, config: RebuildConfig) -> None:
-        with _action(context, replication) as (workspace, name), workspace.iteration(name) as iteration:
-            target = _target(workspace, name, config.target)
-            if not config.table:
-                history = workspace.of(iteration.subscription).history
-                tables = first_names(sorted(one.qualified_name for one in history.known_definitions()), most=20)
-                known = f"Name one of {tables}."
-                raise TargetTableUnknown("no table is named", subject=f"target {target}", remedy=known)
-            _show(context, rebuild_table(workspace, iteration, target, config.table).tables)
-
-    text = "Rebuild a table of a target from the mirror; its readers see the old one meanwhile."
-    return _job(REBUILD, text, rebuild, partial(_behind, home, "rebuild"))
+@dg.op
+def rebuild(context: dg.OpExecutionContext, replication: Replication, config: RebuildConfig) -> None:
+    with _action(context, replication) as (workspace, name), workspace.iteration(name) as iteration:
+        target = _target(workspace, name, config.target)
+        if not config.table:
+            history = workspace.of(iteration.subscription).history
+            tables = first_names(sorted(one.qualified_name for one in history.known_definitions()), most=20)
+            known = f"Name one of {tables}."
+            raise TargetTableUnknown("no table is named", subject=f"target {target}", remedy=known)
+        _show(context, rebuild_table(workspace, iteration, target, config.table).tables)
 
 
-def _approve(home: Path | None) -> dg.JobDefinition:
-    @dg.op(name="approve")
-    def approve(context: dg.OpExecutionContext, replication: Replication, config: ApproveConfig) -> None:
-        with _action(context, replication) as (workspace, name), workspace.iteration(name) as iteration:
-            target = _target(workspace, name, config.target)
-            if config.table:
-                result = approve_table(workspace, iteration, target, config.table)
-            else:
-                result = approve_drops(workspace, iteration, target)
-            _show(context, result.tables)
-
-    text = "Run the statements of a target's table that wait, as `target_current` shows them."
-    return _job(APPROVE, text, approve, partial(_behind, home, "approve"))
+@dg.op
+def approve(context: dg.OpExecutionContext, replication: Replication, config: ApproveConfig) -> None:
+    with _action(context, replication) as (workspace, name), workspace.iteration(name) as iteration:
+        target = _target(workspace, name, config.target)
+        if config.table:
+            result = approve_table(workspace, iteration, target, config.table)
+        else:
+            result = approve_drops(workspace, iteration, target)
+        _show(context, result.tables)
 
 
 def _target(workspace: Workspace, name: str, wanted: str) -> str:
@@ -186,28 +160,53 @@ def _behind(home: Path | None, op: str, name: str) -> dict[str, Any]:
     return {"ops": {op: {"config": {"target": target, "table": table}}}}
 
 
-def _drill() -> dg.JobDefinition:
-    @dg.op(name="drill")
-    def drill(context: dg.OpExecutionContext, replication: Replication, config: DrillConfig) -> None:
-        with _action(context, replication) as (workspace, name):
-            settings = Subscription.from_row(workspace.log.row(name)).settings
-            place = place_of(workspace, config.into or settings.drill_into)
-            lsn = point_at(workspace.mirror(name), config.at).lsn if config.at else None
-            done = drilling.drill(workspace, name, place, at=lsn)
-        shown = {"point": done.lsn, "rows": done.rows, "bytes": done.bytes, "compared": done.compared}
-        context.add_output_metadata({**shown, "seconds": done.seconds})
-        if done.failure is not None:
-            text = f"{done.failure.code}: {printable(done.failure.message)}. {printable(done.failure.remedy)}"
-            raise dg.Failure(text, shown, allow_retries=False)
-        if done.differences:
-            text = "; ".join(f"{printable(table)}: {how}" for table, how in done.differences.items())
-            raise dg.Failure(f"the restored point differs: {text:.2000}", shown, allow_retries=False)
-
-    return _job(DRILL, "Restore a kept point into a scratch place, and compare it with what was recorded of it.", drill)
+@dg.op
+def drill(context: dg.OpExecutionContext, replication: Replication, config: DrillConfig) -> None:
+    with _action(context, replication) as (workspace, name):
+        settings = Subscription.from_row(workspace.log.row(name)).settings
+        place = place_of(workspace, config.into or settings.drill_into)
+        lsn = point_at(workspace.mirror(name), config.at).lsn if config.at else None
+        done = drilling.drill(workspace, name, place, at=lsn)
+    shown = {"point": done.lsn, "rows": done.rows, "bytes": done.bytes, "compared": done.compared}
+    context.add_output_metadata({**shown, "seconds": done.seconds})
+    if done.failure is not None:
+        text = f"{done.failure.code}: {printable(done.failure.message)}. {printable(done.failure.remedy)}"
+        raise dg.Failure(text, shown, allow_retries=False)
+    if done.differences:
+        text = "; ".join(f"{printable(table)}: {how}" for table, how in done.differences.items())
+        raise dg.Failure(f"the restored point differs: {text:.2000}", shown, allow_retries=False)
 
 
 def _show(context: dg.OpExecutionContext, tables) -> None:
     context.add_output_metadata({"tables": "; ".join(printable(f"{one.table} {one.action}") for one in tables)})
+
+
+def build_actions(replication: Replication) -> list[dg.JobDefinition]:
+    """The jobs. Their launchpads begin with what there is for them to do in the chosen partition."""
+    behind = partial(_behind, Path(replication.home) if replication.home else None)
+    return [
+        _job(PAUSE, "Pause the subscription: nothing is copied until it is resumed. An iteration ends.", pause),
+        _job(RESUME, "Resume a paused or stopped subscription; a wait after failures ends.", resume),
+        _job(VERIFY, "Read the whole mirror again; damaged files are fetched again.", verify),
+        _job(RESYNC, "Compare with a full list of objects and copy what is missing.", resync),
+        _job(
+            REBUILD,
+            "Rebuild a table of a target from the mirror; its readers see the old one meanwhile.",
+            rebuild,
+            partial(behind, "rebuild"),
+        ),
+        _job(
+            APPROVE,
+            "Run the statements of a target's table that wait, as `target_current` shows them.",
+            approve,
+            partial(behind, "approve"),
+        ),
+        _job(
+            DRILL,
+            "Restore a kept point into a scratch place, and compare it with what was recorded of it.",
+            drill,
+        ),
+    ]
 
 
 def _job(
