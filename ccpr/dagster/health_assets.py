@@ -17,7 +17,7 @@ from ccpr.dagster.health import (
     health_key,
 )
 from ccpr.dagster.inventory import KnownTarget
-from ccpr.dagster.replica_health import DESCRIPTION, read_all_health, read_health
+from ccpr.dagster.replica_health import DESCRIPTION, health_of, read_all_health
 from ccpr.dagster.replication import state_check
 from ccpr.dagster.target_health import read_targets, with_last_change
 from ccpr.matrixone.sql.quoting import printable
@@ -82,7 +82,7 @@ def all_health_check(prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
 
 def health_check(subscription: str, prefix: Sequence[str] = ()) -> dg.AssetChecksDefinition:
     def read(workspace: Workspace) -> dg.AssetCheckResult:
-        return read_health(workspace, subscription).result()
+        return health_of(workspace, workspace.log.row(subscription)).result()
 
     return state_check(health_key(subscription), REPLICA_CURRENT, DESCRIPTION, prefix, read)
 

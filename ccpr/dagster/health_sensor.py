@@ -16,7 +16,7 @@ from ccpr.dagster.failed_runs import newest_failed
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.keys import Runless, remember_keys, translated
 from ccpr.dagster.metadata import HEALTH_SENSOR, ITERATION_TAG
-from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.partitions import add_partitions
 from ccpr.dagster.present import lacking_assets, present_events
 from ccpr.dagster.replica_health import UNREADABLE, ports_text, quick_verdict
 from ccpr.dagster.replication import Replication
@@ -60,11 +60,7 @@ def build_health_sensor() -> dg.SensorDefinition:
         rows, bad = workspace.log.all_rows()
         verdicts = read_verdicts(workspace, [*rows, *bad])
         news = sorted(changed(instance, verdicts))[:_NEWS_PER_TICK]
-        assert SUBSCRIPTIONS.name is not None
-        present = instance.get_dynamic_partitions(SUBSCRIPTIONS.name)
-        new = [name for name in verdicts if name not in present]
-        if new:  # before what is reported of them
-            instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
+        add_partitions(instance, verdicts)  # before what is reported of them
         _report_unseen(instance, workspace, rows, end)
         report_table_checks(context, workspace, rows, verdicts, replication.key_prefix, end)
         together = f"{len(verdicts)}, {_ports(workspace)}"

@@ -24,7 +24,7 @@ from ccpr.dagster.followers import follower_events
 from ccpr.dagster.health_sensor import no_subscription, read_verdicts
 from ccpr.dagster.keys import Runless, remember_keys, translated
 from ccpr.dagster.metadata import ATTEMPT_TAG, ITERATION_TAG, LOG_SENSOR, SUBSCRIPTION_TAG, SYNC_JOB, WHY_TAG
-from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.partitions import SUBSCRIPTIONS, present_partitions
 from ccpr.dagster.replication import Replication
 from ccpr.dagster.reporting import changed, health_events
 from ccpr.dagster.step import iteration_tag
@@ -359,8 +359,7 @@ def _partition_requests(
 ) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
     """New subscriptions get their partition before their run; the partition of a dropped one goes when no run of it is
     left."""
-    assert SUBSCRIPTIONS.name is not None
-    present = set(instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
+    present = present_partitions(instance)
     requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     if new := sorted(names - present):
         requests.append(SUBSCRIPTIONS.build_add_request(new))

@@ -51,16 +51,11 @@ DESCRIPTION = (
 )
 
 
-def read_health(workspace: Workspace, subscription: str, meter: LagMeter | None = None) -> Health:
-    """Raises SubscriptionMissing, and errors of the catalog database."""
-    return health_of(workspace, workspace.log.row(subscription), meter)
-
-
-def health_of(workspace: Workspace, row: LogRow, meter: LagMeter | None = None, *, plain: bool = False) -> Health:
+def health_of(workspace: Workspace, row: LogRow, *, plain: bool = False) -> Health:
     """`plain`: it is known to have neither targets nor tables in quarantine. Raises StateUnreadable,
     StateUnavailable."""
     read, name, now = ReadRow.of(row), row.subscription_name, workspace.clock()
-    lag = (meter or LagMeter(workspace.clock)).read(row.task_id, read.context)
+    lag = LagMeter(workspace.clock).read(row.task_id, read.context)
     held = workspace.log.is_held(row)
     objective = objective_of(read.subscription.settings)
     current = read.context.current

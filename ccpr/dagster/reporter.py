@@ -19,9 +19,9 @@ from ccpr.base.loops import Loop
 from ccpr.dagster import events
 from ccpr.dagster.followers import follower_events
 from ccpr.dagster.keys import Runless
-from ccpr.dagster.partitions import SUBSCRIPTIONS
+from ccpr.dagster.partitions import add_partitions
 from ccpr.dagster.present import present_events
-from ccpr.dagster.replica_health import read_health
+from ccpr.dagster.replica_health import health_of
 from ccpr.dagster.reporting import changed, health_events
 from ccpr.dagster.reporting import report as publish
 from ccpr.dagster.tables import newest_reported, report_tables
@@ -196,7 +196,8 @@ class DagsterReporter(Listener):
             if outcome.result is not None and not any(one.is_failing for one in targets):
                 found += target_databases_event(name, targets, [outcome]).runless(name)
             found += target_events(self._instance, self._workspace, [row])
-            if changed(self._instance, {name: read_health(self._workspace, name).verdict}):
+            health = health_of(self._workspace, self._workspace.log.row(name))
+            if changed(self._instance, {name: health.verdict}):
                 found += health_events(self._instance, self._workspace, [name])
         return found
 
@@ -207,8 +208,5 @@ class DagsterReporter(Listener):
     def _sync_partitions(self, names: set[str]) -> Iterable[Runless]:
         """Bring the partitions in step, as the sensor does. Those of dropped subscriptions are the sensor's to take
         away: a run may need them."""
-        assert SUBSCRIPTIONS.name is not None
-        present = set(self._instance.get_dynamic_partitions(SUBSCRIPTIONS.name))
-        if new := sorted(names - present):
-            self._instance.add_dynamic_partitions(SUBSCRIPTIONS.name, new)
+        add_partitions(self._instance, names)
         return ()

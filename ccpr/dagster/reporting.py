@@ -10,7 +10,7 @@ from ccpr.dagster.events import APPLIED_TABLES
 from ccpr.dagster.failed_runs import record_failed_run
 from ccpr.dagster.health import Health, is_failing
 from ccpr.dagster.keys import Runless, translated
-from ccpr.dagster.replica_health import read_all_health, read_health, unreadable_health
+from ccpr.dagster.replica_health import health_of, read_all_health, unreadable_health
 from ccpr.dagster.target_health import target_events
 from ccpr.dagster.verdicts import known_verdicts, news_of, remember, verdict_key
 from ccpr.service.workspace import Workspace
@@ -73,6 +73,6 @@ def _key(subscription: str) -> str:
 def _read(workspace: Workspace, name: str) -> Health:
     try:
         with unexpected():
-            return read_health(workspace, name)
+            return health_of(workspace, workspace.log.row(name))
     except (StateUnreadable, UnexpectedError) as error:
         return unreadable_health(name, error)

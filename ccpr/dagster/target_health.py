@@ -88,11 +88,10 @@ class TargetHealth(Health):
         return f"target {self.target}: {self.says}" if self.is_failing or self.waits else ""
 
 
-def read_targets(workspace: Workspace, row: LogRow, meter: LagMeter | None = None) -> list[TargetHealth]:
+def read_targets(workspace: Workspace, row: LogRow) -> list[TargetHealth]:
     """Of all targets of a subscription. Raises StateUnreadable, StateUnavailable."""
     read = ReadRow.of(row)
-    lag = (meter or LagMeter(workspace.clock)).read(row.task_id, read.context)
-    return targets_health(workspace, read, lag)
+    return targets_health(workspace, read, LagMeter(workspace.clock).read(row.task_id, read.context))
 
 
 def targets_health(workspace: Workspace, read: ReadRow, lag: Lag) -> list[TargetHealth]:
