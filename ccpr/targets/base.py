@@ -1,5 +1,5 @@
-"""What a destination promises. `ccpr.targets.sync` relies on it, and `tests/targets/contract.py`
-tests it.
+"""What a destination (`ccpr.targets.database_target`) promises. `ccpr.targets.sync` relies on it, and
+`tests/targets/contract.py` tests it.
 
 A destination holds tables of one subscription. Each table has a *location*: the last point whose rows it has. The
 mirror comes first (decision mirror-is-the-first-destination). Destinations are synced from it, table by table, from a
@@ -21,10 +21,10 @@ The promises, for every destination (N, B and D are of docs/requirements.md):
    the error is TargetUnavailable or TargetOutcomeUnknown: then `close` and `open`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -158,107 +158,3 @@ class Applied:
     unseen: bool = False
     row_sum: RowSum | None = None
     remarks: tuple[str, ...] = ()
-
-
-class TargetDestination(Protocol):
-    """A session with a destination, for one subscription. One thread at a time."""
-
-    def open(self) -> None:
-        """Connect, become the one writer, and complete what an interrupted session has left: changes of definitions are
-        continued, and those that cannot be are in `stuck`. Raises TargetUnavailable, TargetDenied, TargetBusy,
-        TargetUnsupported.
-        """
-        ...
-
-    def close(self) -> None:
-        """End the session. What was not committed is undone. May be called twice, and after any error."""
-        ...
-
-    def tables(self) -> dict[int, Registered]:
-        """The registry, by table id."""
-        ...
-
-    def points(self) -> dict[int, Location]:
-        """The location of each live table, by table id."""
-        ...
-
-    def global_point(self) -> Location:
-        """The location that all tables have reached; `NOWHERE` before the first."""
-        ...
-
-    def stuck(self) -> dict[int, str]:
-        """Tables whose change of definition cannot be continued, by id, with the reason. Rows for them are refused
-        (TargetChangeStuck)."""
-        ...
-
-    def begin(self, location: Location) -> None:
-        """Announce that all tables are going to be synced to a location. If the session ends before `advance` has
-        reached it, the next one is in safe mode up to that location (C7).
-        """
-        ...
-
-    def create(
-        self,
-        table: TargetTable,
-        parts: Sequence[LoadPart],
-        location: Location,
-        *,
-        replaces: Sequence[int] = (),
-        again: bool = False,
-    ) -> Applied:
-        """Make a table with all its rows at a location. It becomes visible when it is complete.
-
-        `replaces` are ids of tables that are dropped in the step that shows it: the one whose name it takes, as after a
-        TRUNCATE, or one that is rebuilt under the same id. Until then the rows are loaded into a shadow table. An
-        interrupted attempt is continued if location and definition are the same, and otherwise starts again. `again`:
-        even if the table is at the location, because an operator says that its rows are wrong. A default that the
-        target refuses is skipped.
-        """
-        ...
-
-    def apply(
-        self,
-        table_id: int,
-        parts: Iterable[DeltaPart],
-        location: Location,
-        *,
-        keys_are_unique: bool = False,
-        rows: Sequence[SplitRows] = (),
-    ) -> Applied:
-        """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
-        nothing. `rows` are those of `parts` for other processes. Raises MoreRowsThere, unless the caller knows that the
-        source's keys are unique.
-
-        Columns are matched by name with the definition in the registry. If the definition has changed, `alter` comes
-        first.
-        """
-        ...
-
-    def alter(self, tables: Sequence[TargetTable]) -> None:
-        """Change the live tables with these ids into what is given here: new names for any number of tables, or a new
-        definition for one. Locations do not move.
-
-        Before a statement runs, the destination stores what it is and how to find out whether it has run. So after a
-        kill the next `open` runs what is missing, and nothing twice. `tables` are all tables whose definition or name
-        changes.
-        """
-        ...
-
-    def drop(self, table_ids: Sequence[int]) -> None:
-        """Drop tables that are gone upstream, with their points."""
-        ...
-
-    def forget(self, table_ids: Sequence[int]) -> None:
-        """Remove tables that another user dropped, or that were released, from the registry with their points: they
-        may be created again."""
-        ...
-
-    def release(self, table_id: int) -> tuple[str, ...]:
-        """Make the table an ordinary one (D5), and do not touch it from now on. Returns what of it differs from the
-        source, and descriptions of what could not be brought back."""
-        ...
-
-    def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
-        """All tables but those `behind` have reached the location: move the global point, as far as the ones behind
-        allow. Returns it."""
-        ...

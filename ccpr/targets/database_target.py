@@ -47,7 +47,7 @@ from ccpr.targets.errors import (
 )
 from ccpr.targets.expected_tables import ExpectedTables
 from ccpr.targets.initial_load import InitialLoad, LoadedTable, ShadowTables
-from ccpr.targets.intent_statements import IntentScope, change_statements, intent_statements
+from ccpr.targets.intent_statements import RederivedIntent, change_statements
 from ccpr.targets.intents import ChangeOf, Intent, Intents, all_names
 from ccpr.targets.ownership import Ownership, name_of, names_of
 from ccpr.targets.registry import TARGET_METADATA, Registry
@@ -59,8 +59,7 @@ _CONNECTIONS = 2
 
 
 class DatabaseTarget:
-    """A subscription's tables in one database of one server. See `ccpr.targets.base.TargetDestination` for what the
-    methods promise.
+    """A session with a subscription's tables in one database of one server. One thread at a time.
 
     Parameters
     ----------
@@ -100,6 +99,10 @@ class DatabaseTarget:
     # ---- session
 
     def open(self) -> None:
+        """Connect, become the one writer, and complete what an interrupted session has left: changes of definitions are
+        continued, and those that cannot be are in `stuck`. Raises TargetUnavailable, TargetDenied, TargetBusy,
+        TargetUnsupported.
+        """
         self._own.prepare()
         self._session.open(self._lock_seconds)
         try:
@@ -117,6 +120,7 @@ class DatabaseTarget:
             raise
 
     def close(self) -> None:
+        """End the session. What was not committed is undone. May be called twice, and after any error."""
         self._session.close()
         self._checkpoint = None
 
@@ -135,6 +139,7 @@ class DatabaseTarget:
     # ---- what is known
 
     def tables(self) -> dict[int, Registered]:
+        """The registry, by table id."""
         with self._session.typed(self._session.subject), self._session.transaction() as connection:
             loading = self._registry.loads(connection)
         found = {
@@ -147,6 +152,7 @@ class DatabaseTarget:
         return found
 
     def points(self) -> dict[int, Location]:
+        """The location of each live table, by table id."""
         return {
             table_id: self._points.reached(table_id)
             for table_id, (_, state) in self._tables.items()
@@ -154,9 +160,12 @@ class DatabaseTarget:
         }
 
     def global_point(self) -> Location:
+        """The location that all tables have reached; `NOWHERE` before the first."""
         return self._points.flushed_global_point()
 
     def stuck(self) -> dict[int, str]:
+        """Tables whose change of definition cannot be continued, by id, with the reason. Rows for them are refused
+        (TargetChangeStuck)."""
         return dict(self._intents.stuck)
 
     def safe_mode_until(self) -> Location | None:
@@ -166,6 +175,9 @@ class DatabaseTarget:
     # ---- points
 
     def begin(self, location: Location) -> None:
+        """Announce that all tables are going to be synced to a location. If the session ends before `advance` has
+        reached it, the next one is in safe mode up to that location (C7).
+        """
         with self._session.typed(self._session.subject):
             self._points.save_safe_mode_exit_point(max(location, self._safe_until) if self._safe_until else location)
             try:
@@ -176,6 +188,8 @@ class DatabaseTarget:
                 ) from error
 
     def advance(self, location: Location, behind: Sequence[int] = ()) -> Location:
+        """All tables but those `behind` have reached the location: move the global point, as far as the ones behind
+        allow. Returns it."""
         points = self._points
         try:
             with self._session.typed(self._session.subject):
@@ -207,6 +221,13 @@ class DatabaseTarget:
         keys_are_unique: bool = False,
         rows: Sequence[SplitRows] = (),
     ) -> Applied:
+        """Sync a live table to a location: new values replace old ones, and deleted keys are removed. All of it or
+        nothing. `rows` are those of `parts` for other processes. Raises MoreRowsThere, unless the caller knows that the
+        source's keys are unique.
+
+        Columns are matched by name with the definition in the registry. If the definition has changed, `alter` comes
+        first.
+        """
         table = self._live(table_id)
         subject = f"table {table.qualified_name}"
         if self._has_reached(table_id, location, subject):
@@ -245,6 +266,14 @@ class DatabaseTarget:
         replaces: Sequence[int] = (),
         again: bool = False,
     ) -> Applied:
+        """Make a table with all its rows at a location. It becomes visible when it is complete.
+
+        `replaces` are ids of tables that are dropped in the step that shows it: the one whose name it takes, as after a
+        TRUNCATE, or one that is rebuilt under the same id. Until then the rows are loaded into a shadow table. An
+        interrupted attempt is continued if location and definition are the same, and otherwise starts again. `again`:
+        even if the table is at the location, because an operator says that its rows are wrong. A default that the
+        target refuses is skipped.
+        """
         subject = f"table {table.qualified_name}"
         known = self._tables.get(table.id)
         if known and table.id not in replaces:
@@ -291,6 +320,13 @@ class DatabaseTarget:
     # ---- definitions
 
     def alter(self, tables: Sequence[TargetTable]) -> None:
+        """Change the live tables with these ids into what is given here: new names for any number of tables, or a new
+        definition for one. Locations do not move.
+
+        Before a statement runs, the destination stores what it is and how to find out whether it has run. So after a
+        kill the next `open` runs what is missing, and nothing twice. `tables` are all tables whose definition or name
+        changes.
+        """
         before = [self._live(table.id) for table in tables]
         subject = ", ".join(f"table {table.qualified_name}" for table in before[:2])
         with self._session.typed(subject):
@@ -302,6 +338,7 @@ class DatabaseTarget:
             )
 
     def drop(self, table_ids: Sequence[int]) -> None:
+        """Drop tables that are gone upstream, with their points."""
         with self._session.typed(self._session.subject):
             with self._session.transaction() as connection:
                 loading = self._registry.loads(connection)
@@ -323,6 +360,8 @@ class DatabaseTarget:
             )
 
     def forget(self, table_ids: Sequence[int]) -> None:
+        """Remove tables that another user dropped, or that were released, from the registry with their points: they
+        may be created again."""
         for table_id in table_ids:
             if self._state(table_id) is TableState.LIVE:
                 raise TargetTableUnknown(
@@ -332,6 +371,8 @@ class DatabaseTarget:
             self._finish(Intent(ChangeOf.DROP, (), (), gone=tuple(table_ids)), _no_rows)
 
     def release(self, table_id: int) -> tuple[str, ...]:
+        """Make the table an ordinary one (D5), and do not touch it from now on. Returns what of it differs from the
+        source, and descriptions of what could not be brought back."""
         table = self._live(table_id)
         with self._session.typed(f"table {table.qualified_name}"):
             self._ownership.check_ours([table])
@@ -444,8 +485,8 @@ class DatabaseTarget:
         """Those of an intent that an earlier session has stored. Raises TargetRegistryEdited."""
         with self._session.transaction() as connection:
             loading = self._registry.loads(connection)
-        place = IntentScope(self.address.database, self.dialect, self.task_id)
-        return intent_statements(intent, place, self._own, self._tables, loading)
+        place = self.address.database, self.dialect, self.task_id
+        return RederivedIntent(intent, *place, self._own, self._tables, loading).statements()
 
     def _has_reached(self, table_id: int, location: Location, subject: str) -> bool:
         reached = self._points.reached(table_id)

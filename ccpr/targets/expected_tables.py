@@ -178,6 +178,3 @@ class TargetRules:
     def takes(self, database: str) -> bool:
         """Whether the tables of this database upstream are synced."""
         return self.source_database in ("", database)
-
-    def columns_as_text(self, table: str) -> list[str]:
-        return columns_as_text(self.as_text, table)

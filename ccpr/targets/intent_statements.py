@@ -22,58 +22,45 @@ from ccpr.targets.ownership import name_of, names_of
 
 
 @dataclass(frozen=True, slots=True)
-class IntentScope:
-    """Whose intents they are, and where."""
+class RederivedIntent:
+    """An intent, and what our own data says of its tables: `task_id` is the subscription's, `database` the target's."""
 
+    intent: Intent
     database: str
     dialect: Dialect
     task_id: str
-
-
-def intent_statements(
-    intent: Intent,
-    place: IntentScope,
-    own: ExpectedTables,
-    registered: Mapping[int, tuple[TargetTable, TableState]],
-    loading: Mapping[int, tuple[Location, TargetTable]],
-) -> tuple[str, ...]:
-    """Raises TargetRegistryEdited if the intent is not one that this subscription stores."""
-    found = _Rederived(intent, place, own, registered, loading)
-    match intent.kind:
-        case ChangeOf.ALTER:
-            return found.alter()
-        case ChangeOf.SHOW:
-            return found.show()
-        case ChangeOf.DROP:
-            return found.drop()
-        case ChangeOf.RELEASE:
-            return found.release()
-
-
-@dataclass(frozen=True, slots=True)
-class _Rederived:
-    intent: Intent
-    place: IntentScope
     own: ExpectedTables
     registered: Mapping[int, tuple[TargetTable, TableState]]
     loading: Mapping[int, tuple[Location, TargetTable]]
 
-    def alter(self) -> tuple[str, ...]:
+    def statements(self) -> tuple[str, ...]:
+        """Raises TargetRegistryEdited if the intent is not one that this subscription stores."""
+        match self.intent.kind:
+            case ChangeOf.ALTER:
+                return self._alter()
+            case ChangeOf.SHOW:
+                return self._show()
+            case ChangeOf.DROP:
+                return self._drop()
+            case ChangeOf.RELEASE:
+                return self._release()
+
+    def _alter(self) -> tuple[str, ...]:
         intent = self.intent
         self._only("gone", "loaded", "points", "optional")
         self._state(TableState.LIVE)
         before = [self._live(table.id) for table in intent.tables]
         for old, new in zip(before, intent.tables, strict=True):
-            self.own.check_name(new, self.place.database)
+            self.own.check_name(new, self.database)
             if replace(named(old, new.name), remarks=new.remarks) != new:  # not only its name changes
-                self.own.check_definition(new, self.place.dialect)
+                self.own.check_definition(new, self.dialect)
         self._names(all_names(names_of(before), names_of(intent.tables)))
         try:
-            return change_statements(before, intent.tables, self.place.dialect)
+            return change_statements(before, intent.tables, self.dialect)
         except ValueError as error:
             raise self._edited(str(error)) from error
 
-    def show(self) -> tuple[str, ...]:
+    def _show(self) -> tuple[str, ...]:
         intent = self.intent
         self._only("optional")
         self._state(TableState.LIVE)
@@ -83,8 +70,8 @@ class _Rederived:
         begun = self.loading.get(table.id)
         if begun is None or begun[0] != intent.points[0][1] or begun[1].source != table.source:
             raise self._edited("the load that it ends was not begun")
-        self.own.check_name(table, self.place.database)
-        wanted = self.own.expected(table, self.place.dialect)
+        self.own.check_name(table, self.database)
+        wanted = self.own.expected(table, self.dialect)
         if not set(intent.gone) <= self.registered.keys():
             raise self._edited("it removes a table that is not registered")
         olds = {self._shadow("old", table_id): table_id for table_id in (table.id, *intent.gone)}
@@ -97,9 +84,9 @@ class _Rederived:
         # A table that it replaces may have been missing.
         there = {name for name in retired if drop_table(name) in intent.statements}
         outgoing = [(name_of(old), name[1]) for old, name in zip(replaced, retired, strict=True) if name in there]
-        return show_loaded(parse_create_table(wanted.create), shadow[1], outgoing, self.place.dialect)
+        return show_loaded(parse_create_table(wanted.create), shadow[1], outgoing, self.dialect)
 
-    def drop(self) -> tuple[str, ...]:
+    def _drop(self) -> tuple[str, ...]:
         intent = self.intent
         self._only("tables", "points", "optional")
         if set(intent.loaded) != set(intent.gone):
@@ -110,7 +97,7 @@ class _Rederived:
         self._names(names)
         return tuple(map(drop_table, names))
 
-    def release(self) -> tuple[str, ...]:
+    def _release(self) -> tuple[str, ...]:
         intent = self.intent
         self._only("gone", "loaded", "points")
         self._state(TableState.RELEASED)
@@ -118,8 +105,8 @@ class _Rederived:
         if self._live(table.id) != table:
             raise self._edited("it is about another definition than the registry's")
         self._names((name_of(table),))
-        own = self.own.expected(table, self.place.dialect)
-        made = release(own.create, own.stripped or {}, own.disabled or {}, self.place.dialect)
+        own = self.own.expected(table, self.dialect)
+        made = release(own.create, own.stripped or {}, own.disabled or {}, self.dialect)
         if intent.optional != tuple(made.optional):
             raise self._edited("other statements may fail than the ones that contain an expression")
         return made.statements
@@ -128,7 +115,7 @@ class _Rederived:
         if not self._is_live(table_id):
             raise self._edited(f"the registry has no live table with id {table_id}")
         table = self.registered[table_id][0]
-        self.own.check_name(table, self.place.database)
+        self.own.check_name(table, self.database)
         return table
 
     def _is_live(self, table_id: int) -> bool:
@@ -140,7 +127,7 @@ class _Rederived:
         return self.intent.tables[0]
 
     def _shadow(self, purpose: Literal["load", "old"], table_id: int) -> tuple[str, str]:
-        return self.place.database, shadow_name(purpose, self.place.task_id, table_id)
+        return self.database, shadow_name(purpose, self.task_id, table_id)
 
     def _only(self, *empty: str) -> None:
         for name in empty:

@@ -193,8 +193,8 @@ class Staging:
         `LoadingConnection.load` raise."""
         with self._session.transaction():
             for stage in self._stages:
-                self._session.run(stage.drop)
-                self._session.run(stage.create)
+                self._session.raw.changed(stage.drop)
+                self._session.raw.changed(stage.create)
             upserts, deletes = _Batches(), _Batches()
             counts = [0, 0]
             replaced: int | None = 0
@@ -207,7 +207,7 @@ class Staging:
                 counts[place] += self._send(place, batches)
             if self._session.dialect is Dialect.MATRIXONE:
                 for stage, counted in zip(self._stages, self._counted, strict=True):
-                    counted.check(self._session.rows(stage.counted), self._subject)
+                    counted.check(self._session.raw.rows(stage.counted), self._subject)
         return Staged(counts[0], counts[1], replaced, self._stages if self._shared else ())
 
     def merge(self, *every: Staged, keys_are_unique: bool = False) -> int:
@@ -229,7 +229,7 @@ class Staging:
         for staged in every:
             if staged.upserts:
                 upserts, _ = staged.stages or self._stages
-                stored = self._session.run(upserts.insert(table))
+                stored = self._session.raw.changed(upserts.insert(table))
                 if stored != staged.upserts:
                     what = f"{staged.upserts} rows were sent, {stored} stored"
                     raise TargetValueRefused(what, subject=self._subject)
@@ -239,7 +239,7 @@ class Staging:
         """How many of the staged keys were there."""
         if not keys:
             return 0
-        found = self._session.run(statement)
+        found = self._session.raw.changed(statement)
         if found > keys:
             raise TargetValueRefused(f"{keys} keys were to be deleted, and {found} rows were", subject=self._subject)
         return found
@@ -247,7 +247,7 @@ class Staging:
     def drop(self) -> None:
         with self._session.transaction():
             for stage in self._stages:
-                self._session.run(stage.drop)
+                self._session.raw.changed(stage.drop)
 
     def _send(self, place: int, batches: "_Batches") -> int:
         rows = batches.take()

@@ -23,7 +23,8 @@ from ccpr.state.checkpoint.checkpoint_store import NOWHERE, Location
 from ccpr.state.history import GlobalPoint, PointHistory
 from ccpr.state.quarantine import Quarantine
 from ccpr.state.targets import LaggingTargetTable
-from ccpr.targets.base import Applied, MoreRowsThere, Registered, TableState, TargetDestination, TargetTable
+from ccpr.targets.base import Applied, MoreRowsThere, Registered, TableState, TargetTable
+from ccpr.targets.database_target import DatabaseTarget
 from ccpr.targets.errors import (
     PASSING_OF_A_TABLE,
     FileRequestRefused,
@@ -100,7 +101,7 @@ class TargetSync:
 
     def __init__(
         self,
-        destination: TargetDestination,
+        destination: DatabaseTarget,
         mirror: Mirror,
         history: PointHistory,
         point: GlobalPoint,

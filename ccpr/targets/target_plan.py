@@ -45,6 +45,7 @@ from ccpr.targets.expected_tables import (
     RETIRED,
     TargetRules,
     check_types,
+    columns_as_text,
     lacking_defaults,
     named,
     target_of,
@@ -291,7 +292,7 @@ def _step(rules: TargetRules, change: CatalogChange, before: TargetTable | None)
 def wanted_table(rules: TargetRules, table: Table) -> TargetTable:
     """The table as the target is to have it. Raises DdlUnreadable, TargetUnfit, NotSyncable."""
     check_types(table)
-    return target_of(table, rules.dialect, rules.database, as_text=rules.columns_as_text(table.name))
+    return target_of(table, rules.dialect, rules.database, as_text=columns_as_text(rules.as_text, table.name))
 
 
 def _without_refused(wanted: TargetTable, before: TargetTable) -> TargetTable:

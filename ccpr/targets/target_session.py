@@ -140,13 +140,6 @@ class TaskSession:
         self.raw, self.dialect = connection, dialect
         self.stages = f"{stages}{uuid.uuid4().hex[:8]}_"
 
-    def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
-        """Run one statement. Returns how many rows it changed."""
-        return self.raw.changed(statement, arguments)
-
-    def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-        return self.raw.rows(statement, arguments)
-
     @contextmanager
     def transaction(self) -> Iterator[None]:
         try:
@@ -281,10 +274,6 @@ class TargetSession:
             let_interrupt_pass(error)
             raise
 
-    def run(self, statement: str, arguments: Sequence[object] | None = None) -> int:
-        """Run one statement. Returns how many rows it changed."""
-        return self.raw.changed(statement, arguments)
-
     def rows(self, statement: str, arguments: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
         return self.raw.rows(statement, arguments)
 
@@ -293,12 +282,12 @@ class TargetSession:
         no table within a transaction."""
         with self.transaction():
             if self.dialect is not Dialect.MATRIXONE:
-                self.run(statement)
+                self.raw.changed(statement)
                 return
             self.raw.commit()
             self.raw.autocommit(True)
             try:
-                self.run(statement)
+                self.raw.changed(statement)
             finally:
                 with suppress(pymysql.err.MySQLError):  # of a connection that is lost
                     self.raw.autocommit(False)

@@ -41,7 +41,7 @@ class Recorder:
     def transaction(self) -> nullcontext[None]:
         return nullcontext()
 
-    def run(self, statement: str) -> int:
+    def changed(self, statement: str) -> int:
         self.statements.append(statement)
         return self._changes
 

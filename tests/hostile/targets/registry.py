@@ -12,14 +12,14 @@ from ccpr.schema.sync_mark import release
 from ccpr.state.checkpoint.checkpoint_store import Location
 from ccpr.targets.base import TableState, TargetTable
 from ccpr.targets.expected_tables import ExpectedTables, named, target_of
-from ccpr.targets.intent_statements import IntentScope, change_statements, intent_statements
+from ccpr.targets.intent_statements import RederivedIntent, change_statements
 from ccpr.targets.intents import ChangeOf, Intent, all_names, intent_row
 from ccpr.targets.ownership import name_of
 from ccpr.targets.registry import load_row, registry_row, table_json
 from tests.hostile.mutate import mutated, mutated_json
 from tests.targets.target_database import source_table
 
-_PLACE = IntentScope("d", Dialect.MARIADB, "task")
+_PLACE = ("d", Dialect.MARIADB, "task")
 _FIRST = (
     "CREATE TABLE `t` (`id` bigint NOT NULL AUTO_INCREMENT, `v` varchar(20) DEFAULT 'x', "
     "`g` int GENERATED ALWAYS AS (`id` * 2) STORED, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
@@ -130,7 +130,7 @@ class RegistryRows:
         for row in value["intents"]:
             change = row["change"] if isinstance(row["change"], str) else json.dumps(row["change"])
             stored = intent_row({**row, "change": change})
-            made = intent_statements(stored.intent, _PLACE, self._own, registered, loading)
+            made = RederivedIntent(stored.intent, *_PLACE, self._own, registered, loading).statements()
             if made != stored.intent.statements:
                 return False
             assert not any("evil" in statement for statement in made), made
