@@ -5,9 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 from ccpr.base.loops import Loop
 from ccpr.maintenance.scrubbing import is_waiting, next_share, scrub_once
@@ -17,7 +15,7 @@ from ccpr.service.copies import copy, known_copies
 from ccpr.service.drilling import drill, place_of
 from ccpr.service.verifying import copies_of, copy_verifier, mend_readers, verifier_of
 from ccpr.service.workspace import Workspace
-from ccpr.state.care_records import CopyRecord, Scrub
+from ccpr.state.care_records import CopyRecord, Drill, Scrub
 from ccpr.state.log_rows import LogRow
 from ccpr.state.subscription import Subscription
 
@@ -129,17 +127,7 @@ class Caretaker:
                 self._to_mend[row.task_id] = damages
 
 
-class Attempt(Protocol):
-    """A drill, or bringing a copy to where the mirror is."""
-
-    @property
-    def started_at(self) -> datetime: ...
-
-    @property
-    def good(self) -> bool: ...
-
-
-def is_due(last: Attempt | None, every: float, now: float) -> bool:
+def is_due(last: Drill | CopyRecord | None, every: float, now: float) -> bool:
     """Whether the next one is due. A clock that was set back ends a wait."""
     if last is None:
         return True

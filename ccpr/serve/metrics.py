@@ -34,8 +34,8 @@ from ccpr.state.states import Shown, shown
 _SECONDS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200)
 
 
-class Metrics(Listener):
-    """A listener that counts."""
+class Metrics(Listener, Collector):
+    """A listener that counts, and the collector of what grows while nothing happens."""
 
     def __init__(self, clock: Clock) -> None:
         self.registry = CollectorRegistry()
@@ -70,7 +70,7 @@ class Metrics(Listener):
         self.lake_bytes = Counter("ccpr_lake_bytes_written", "Bytes written to a lake.", both, registry=here)
         self.database = Gauge("ccpr_state_database_up", "1 if the state database answers.", registry=here)
         self.database.set(1)
-        self.registry.register(_Lags(self))
+        self.registry.register(self)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -133,8 +133,7 @@ class Metrics(Listener):
     def database_lost(self, error: CcprError | None) -> None:
         self.database.set(1 if error is None else 0)
 
-    def lags(self) -> Iterable[Metric]:
-        """Computed when they are asked for: they grow while nothing happens."""
+    def collect(self) -> Iterable[Metric]:
         with self._lock:
             rows, running = list(self._rows.values()), set(self._running)
         lag = GaugeMetricFamily("ccpr_lag_seconds", "Age of the replica's state.", labels=["subscription"])
@@ -162,14 +161,6 @@ class Metrics(Listener):
             for known in Shown:
                 state.add_metric([name, known], 1.0 if known == found else 0.0)
         return [lag, state, attempts, upcoming]
-
-
-class _Lags(Collector):
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics.lags()
 
 
 def _forget(family: Counter | Gauge | Histogram, *labels: str) -> None:

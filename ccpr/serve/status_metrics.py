@@ -3,6 +3,7 @@ drills and files are looked after. Names and labels are an interface (docs/how-t
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -11,7 +12,6 @@ from prometheus_client.registry import Collector
 from ccpr.base.loops import unexpected
 from ccpr.matrixone.errors import CcprError
 from ccpr.pipeline.lag import LagMeter
-from ccpr.service.care_status import Care, care_of
 from ccpr.service.free_space import FreeSpace, mirror_space
 from ccpr.service.status import SubscriptionStatus, read_all
 from ccpr.service.workspace import Workspace
@@ -38,7 +38,7 @@ class StatusMetrics(Collector):
             *self._followers(found),
             self._checks(found),
             *self._rooms(),
-            *self._cares(),
+            *self._cares(found),
         ]
 
     def _targets(self, found: Iterable[SubscriptionStatus]) -> Iterator[Metric]:
@@ -93,7 +93,7 @@ class StatusMetrics(Collector):
         if (space := FreeSpace.of(self._workspace.home)) is not None:
             yield GaugeMetricFamily("ccpr_state_free_bytes", "Free where the state folder is.", space.free)
 
-    def _cares(self) -> Iterable[Metric]:
+    def _cares(self, found: Iterable[SubscriptionStatus]) -> Iterable[Metric]:
         """How far second copies are, how restores were tried and files read again."""
         names = ["subscription"]
         good = GaugeMetricFamily("ccpr_drill_good", "1 if the last drill found all as it should be.", labels=names)
@@ -105,10 +105,9 @@ class StatusMetrics(Collector):
         lag = GaugeMetricFamily("ccpr_copy_lag_seconds", "How much older than the mirror a copy is.", labels=both)
         copied = GaugeMetricFamily("ccpr_copy_age_seconds", "Since it was last brought up to date.", labels=both)
         failed = GaugeMetricFamily("ccpr_copy_failed_attempts", "That failed since.", labels=both)
-        for row in self._rows():
-            name, care = [row.subscription_name], self._care(row)
-            drill, scrub = care.drill, care.scrub
-            for copy in care.copies:
+        for status in found:
+            name, drill, scrub = [status.name], status.care.drill, status.care.scrub
+            for copy in status.care.copies:
                 where = [*name, copy.copy.place]
                 if copy.lag_seconds is not None:
                     lag.add_metric(where, copy.lag_seconds)
@@ -124,24 +123,12 @@ class StatusMetrics(Collector):
                 read.add_metric(name, scrub.age_seconds)
         return [good, age, seconds, damaged, read, lag, copied, failed]
 
-    def _rows(self) -> Iterable[LogRow]:
-        """None while the state database does not answer, which has a figure of its own."""
-        try:
-            return self._workspace.log.all_rows()[0]
-        except CcprError:
-            return []
-
-    def _care(self, row: LogRow) -> Care:
-        """Nothing of what cannot be read, which hides nothing of the others."""
-        try:
-            with unexpected():
-                return care_of(self._workspace, row)
-        except CcprError:
-            return Care()
-
     def _stored(self) -> Iterator[tuple[Subscription, int]]:
         """What can be read of it; a bad row hides none of the others."""
-        for row in self._rows():
+        rows = list[LogRow]()
+        with suppress(CcprError):  # the state database does not answer, which has a figure of its own
+            rows = self._workspace.log.rows()
+        for row in rows:
             try:
                 with unexpected():
                     found = Subscription.from_row(row), self._workspace.of(row).ledger.stored_bytes()
