@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 def subscriptions(incomplete: str) -> list[str]:
-    return _found(incomplete, _subscriptions)
+    def names(workspace: "Workspace") -> Iterable[str]:
+        rows, bad = workspace.log.all_rows()
+        return sorted(row.subscription_name for row in (*rows, *bad))
+
+    return _found(incomplete, names)
 
 
 def tables(ctx: Any, incomplete: str) -> list[str]:
@@ -26,44 +30,28 @@ def tables(ctx: Any, incomplete: str) -> list[str]:
 
 
 def targets(ctx: Any, incomplete: str) -> list[str]:
-    def names(workspace: "Workspace") -> Iterable[str]:
-
-        records = workspace.of(_typed(ctx)).targets
-        return [one.name for one in records.all()]
-
-    return _found(incomplete, names)
+    return _found(incomplete, lambda workspace: [one.name for one in workspace.of(_typed(ctx)).targets.all()])
 
 
 def points(ctx: Any, incomplete: str) -> list[str]:
     """The newest first, and after all the names of held ones."""
 
     def known(workspace: "Workspace") -> Iterable[str]:
-
-        history = workspace.of(_typed(ctx)).history
-        return [*(str(one.lsn) for one in reversed(history.global_points())), *_held(workspace, ctx)]
+        records = workspace.of(_typed(ctx))
+        lsns = (str(one.lsn) for one in reversed(records.history.global_points()))
+        return [*lsns, *(hold.name for hold in records.kept.holds())]
 
     return _found(incomplete, known)
 
 
 def held_points(ctx: Any, incomplete: str) -> list[str]:
-    return _found(incomplete, lambda workspace: _held(workspace, ctx))
+    return _found(incomplete, lambda workspace: [hold.name for hold in workspace.of(_typed(ctx)).kept.holds()])
 
 
 def _typed(ctx: Any) -> str:
     """The subscription that stands in the line; empty if none does yet. While the value of an option is missing, what
     stands in the line is not read."""
     return ctx.params.get("name") or next((word for word in ctx.args if not word.startswith("-")), "")
-
-
-def _held(workspace: "Workspace", ctx: Any) -> list[str]:
-
-    records = workspace.of(_typed(ctx)).kept
-    return [hold.name for hold in records.holds()]
-
-
-def _subscriptions(workspace: "Workspace") -> Iterable[str]:
-    rows, bad = workspace.log.all_rows()
-    return sorted(row.subscription_name for row in (*rows, *bad))
 
 
 def _found(incomplete: str, names: "Callable[[Workspace], Iterable[str]]") -> list[str]:

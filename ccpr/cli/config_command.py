@@ -13,7 +13,7 @@ import typer
 from ccpr.base.file_modes import opener
 from ccpr.cli.arguments import AsJson, Yes, is_several
 from ccpr.cli.asking import confirm, is_interactive
-from ccpr.cli.output import counted, err, handle_errors, opened, out, show_json
+from ccpr.cli.output import answer, counted, err, handle_errors, opened, out, show_json
 from ccpr.config.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def init(
             to = typer.prompt("Target (mysql://user@host:port/database; empty: none)", default="") or None
         text, variables = _written(source, database, name or _name_of(database), table, interval or "60s", to)
         _write(file, text, force=force)
-    if as_json:
-        show_json({"file": str(file), "variables": variables, "text": text})
-        return
-    out.print(f"wrote {file}; next:")
-    for variable in variables:
-        out.print(f"  export {variable}=…")
-    out.print(f"  ccpr config apply{'' if file == FILE else f' -f {file}'}")
+    answer(
+        {"file": str(file), "variables": variables, "text": text},
+        f"wrote {file}; next:",
+        *(f"  export {variable}=…" for variable in variables),
+        f"  ccpr config apply{'' if file == FILE else f' -f {file}'}",
+        as_json=as_json,
+    )
 
 
 def _name_of(database: str) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from ccpr.base.wording import seconds_text, size_text
 from ccpr.cli.arguments import AsJson, Name
-from ccpr.cli.output import answer, counted, opened, out, show_json
+from ccpr.cli.output import answer, counted, opened
 from ccpr.cli.progress_bars import byte_bars
 from ccpr.mirror.encryption_keys import IN_CLEAR
 from ccpr.state.settings import SETTINGS
@@ -63,12 +63,13 @@ def copy(
     with opened(as_json=as_json) as workspace:
         if promote is not None:
             adopted = copies.promote(workspace, name, promote, encrypt)
-            if as_json:
-                show_json({"name": name, "mirror": promote, **asdict(adopted)})
-            else:
-                text = f"the mirror of {name} is {promote}, with {counted(adopted.points, 'point')}"
-                out.print(f"{text}; its former one is written no more")
-                out.print(f"next: ccpr run {name}")
+            text = f"the mirror of {name} is {promote}, with {counted(adopted.points, 'point')}"
+            answer(
+                {"name": name, "mirror": promote, **asdict(adopted)},
+                f"{text}; its former one is written no more",
+                f"next: ccpr run {name}",
+                as_json=as_json,
+            )
             return
         if forget is not None:
             known = copies.forget(workspace, name, forget)
@@ -87,10 +88,11 @@ def copy(
             found = copies.copy(workspace, name, to, encrypt, lambda size: bars.advance(task, size), give_up=give_up)
         seconds = time.monotonic() - started
         estimates.record(workspace.home, "copy", found.bytes, seconds)
-    if as_json:
-        show_json({"name": name, "to": to, **asdict(found), "seconds": round(seconds, 3)})
-        return
     told = f"{counted(found.points, 'point')}, {counted(found.objects, 'object')}, {size_text(found.bytes)} copied"
     went = f"; {counted(found.deleted, 'file')} deleted" if found.deleted else ""
-    out.print(f"{told}{went}; took {seconds_text(seconds)}")
-    out.print(f"{to} is at point {found.newest_point}")
+    answer(
+        {"name": name, "to": to, **asdict(found), "seconds": round(seconds, 3)},
+        f"{told}{went}; took {seconds_text(seconds)}",
+        f"{to} is at point {found.newest_point}",
+        as_json=as_json,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ccpr.cli.arguments import AsJson
-from ccpr.cli.output import answer, err, opened, out, show_json, show_table
+from ccpr.cli.output import answer, err, opened, show_json, show_table
 from ccpr.matrixone.client.errors import BadUri
 
 if TYPE_CHECKING:
@@ -70,12 +70,13 @@ def add(
         found = PortLogin(name.lower(), workspace.now(), wanted, names, limits)
         _try_conditions(workspace, found)
         PortLogins(workspace.log.engine, workspace.vault).add(found, password_digest(chosen))
-    if as_json:
-        show_json({**_document(found), **({"password": chosen} if given is None else {})})
-        return
-    out.print(f"added login {found.name}, role {wanted}")
-    if given is None:
-        out.print(f"its password, which is shown only now: {chosen}")
+    made = [] if given is not None else [f"its password, which is shown only now: {chosen}"]
+    answer(
+        _document(found) | ({"password": chosen} if made else {}),
+        f"added login {found.name}, role {wanted}",
+        *made,
+        as_json=as_json,
+    )
 
 
 @login.command("alter")

@@ -81,12 +81,10 @@ def list_(
     changes = _tried(keep, retain, retain_for)
     with opened(as_json=as_json) as workspace:
         if drop_before is not None:
-            text = (
-                f"{counted(len(_drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)), 'point')} dropped"
-            )
+            lsns = _drop_before(workspace, name, drop_before, yes=yes, as_json=as_json)
             err.print(f"now: ccpr points drop {name} --before {drop_before}")
             if not as_json:
-                out.print(text)
+                out.print(f"{counted(len(lsns), 'point')} dropped")
         found = _Listed.of(workspace, name, changes, sizes=sizes, in_lakes=in_lakes)
     if would_expire:
         found = replace(found, points=[one for one in found.points if not found.kept_by[one.lsn]])
@@ -281,14 +279,11 @@ def hold(
     from ccpr.mirror.points import instant_text
     from ccpr.service import held_points
 
-    end = time_option(until, "--until")
+    when = time_option(until, "--until")
     with opened(as_json=as_json) as workspace:
-        held = held_points.hold(workspace, name, at_option(point), held_as, end)
-    if as_json:
-        show_json(held.to_json())
-    else:
-        end = "" if until is None else f" until {'it is released' if held.until is None else instant_text(held.until)}"
-        out.print(f"point {held.lsn} of {name} is held as {held.name}{end}")
+        held = held_points.hold(workspace, name, at_option(point), held_as, when)
+    end = "" if until is None else f" until {'it is released' if held.until is None else instant_text(held.until)}"
+    answer(held.to_json(), f"point {held.lsn} of {name} is held as {held.name}{end}", as_json=as_json)
 
 
 @points.command()

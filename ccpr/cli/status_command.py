@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
@@ -78,27 +77,29 @@ def status(
                 read_all(workspace, meter) if name is None else [read_status(workspace, workspace.log.row(name), meter)]
             )
 
-        served = partial(is_served, workspace.home)
+        def drawn(found: "list[SubscriptionStatus]") -> Table | Group | Text:
+            if name is None:
+                return overview(found, verbose=verbose)
+            return _in_full(found[0], served=is_served(workspace.home), verbose=verbose)
+
         if watch:
-            _watch(read, served, whole=name is None, verbose=verbose, as_json=as_json)
+            _watch(read, drawn, as_json=as_json)
             return
         found = read()
-    if as_json:
-        runs = served()
-        shown = [{**status.to_json(), "service_running": runs} for status in found]
-        show_json(shown if name is None else shown[0])
-    else:
-        out.print(_drawn(found, whole=name is None, verbose=verbose, served=served()))
+        if as_json:
+            runs = is_served(workspace.home)
+            shown = [{**status.to_json(), "service_running": runs} for status in found]
+            show_json(shown if name is None else shown[0])
+        else:
+            out.print(drawn(found))
     if not all(status.ok for status in found):
         raise typer.Exit(1)
 
 
 def _watch(
     read: "Callable[[], list[SubscriptionStatus]]",
-    served: Callable[[], bool],
+    drawn: "Callable[[list[SubscriptionStatus]], Table | Group | Text]",
     *,
-    whole: bool,
-    verbose: bool,
     as_json: bool,
 ) -> None:
     """Until Ctrl-C: redrawn on a terminal, otherwise one line (with --json a JSON document) for each subscription that
@@ -107,34 +108,25 @@ def _watch(
 
     try:
         if out.is_terminal and not as_json:
-            with Live(
-                _drawn(read(), whole=whole, verbose=verbose, served=served()), console=out, auto_refresh=False
-            ) as live:
+            with Live(drawn(read()), console=out, auto_refresh=False) as live:
                 while True:
                     time.sleep(WATCH_SECONDS)
-                    live.update(_read_or_report(read, served, whole=whole, verbose=verbose), refresh=True)
+                    try:
+                        now = drawn(read())
+                    except StateUnavailable as error:  # for a moment: watching goes on
+                        now = Text(f"{error.code}: {error.message}", style="red")
+                    live.update(now, refresh=True)
         printed: dict[str, SubscriptionStatus] = {}
         while True:
             for status in read():
                 if printed.get(status.name) != (steady := _steady(status)):
                     printed[status.name] = steady
-                    shown = status.to_json()
-                    line = json_text(shown) if as_json else printable(_line(status))
+                    line = json_text(status.to_json()) if as_json else printable(_line(status))
                     sys.stdout.write(line + "\n")
                     sys.stdout.flush()
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
         return
-
-
-def _read_or_report(
-    read: "Callable[[], list[SubscriptionStatus]]", served: Callable[[], bool], *, whole: bool, verbose: bool
-) -> Table | Group | Text:
-    """If the catalog database is unavailable for a moment, watching goes on."""
-    try:
-        return _drawn(read(), whole=whole, verbose=verbose, served=served())
-    except StateUnavailable as error:
-        return Text(f"{error.code}: {error.message}", style="red")
 
 
 def _steady(status: "SubscriptionStatus") -> "SubscriptionStatus":
@@ -169,12 +161,6 @@ def _line(status: "SubscriptionStatus") -> str:
     if status.last_error is not None:
         parts.append(f"{status.last_error.attempts} failed, {status.last_error.code}: {status.last_error.message}")
     return "  ".join(parts)
-
-
-def _drawn(found: "Sequence[SubscriptionStatus]", *, whole: bool, verbose: bool, served: bool) -> Table | Group | Text:
-    if whole:
-        return overview(found, verbose=verbose)
-    return _in_full(found[0], served=served, verbose=verbose)
 
 
 def overview(found: "Sequence[SubscriptionStatus]", *, verbose: bool) -> Table | Group | Text:
