@@ -17,7 +17,7 @@ from ccpr.cli.output import handle_errors
 from ccpr.cli.shown_times import AT_HELP
 from ccpr.matrixone.client.endpoint import EVERYTHING
 from ccpr.state.patterns import NamePatterns
-from ccpr.state.setting_entry import Setting
+from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.setting_kinds import Choice, Flag
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output; errors as well.")]
@@ -88,16 +88,14 @@ def seconds_option(text: str, option: str) -> int:
 # ---- settings
 
 MORE = "More settings"  # the heading of what few need
+_PANELS = {FilePart.TARGET: "Of a database", FilePart.LAKE: "Of a lake"}
 _FIRST = ("sync_interval", "tables", "keep", "retain_for", "mirror", "encrypt", "copy_to")
 Values: TypeAlias = Mapping[str, Any]  # of settings, by name
 
 
-def takes_settings(
-    settings: Iterable[Setting], *, later: bool, panel: str = ""
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_settings(settings: Iterable[Setting], *, later: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The command with an option for each setting, in place of its parameter `settings: Values`. `later`: it changes
-    what there is, so that what is not given is not among the values; else it has its default. Help lists them under
-    `panel`, or those that few need under MORE."""
+    what there is, so that what is not given is not among the values; else it has its default, unless that is None."""
     chosen = [one for one in settings if (one.changeable if later else not one.at_creation)]
 
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -111,11 +109,7 @@ def takes_settings(
         own = inspect.signature(command, eval_str=True)
         parameters: list[Parameter] = []
         for parameter in own.parameters.values():
-            options = (
-                [_option(one, later=later, panel=panel) for one in chosen]
-                if parameter.name == "settings"
-                else [parameter]
-            )
+            options = [_option(one, later=later) for one in chosen] if parameter.name == "settings" else [parameter]
             parameters += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
         called.__signature__ = own.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
         return called
@@ -123,7 +117,7 @@ def takes_settings(
     return with_options
 
 
-def _option(one: Setting, *, later: bool, panel: str) -> Parameter:
+def _option(one: Setting, *, later: bool) -> Parameter:
     flag = isinstance(one.kind, Flag)
     kind: Any = bool if flag else list[str] if one.kind.multiple else str
     words = list(map(str, one.kind.values)) if isinstance(one.kind, Choice) else None
@@ -133,8 +127,8 @@ def _option(one: Setting, *, later: bool, panel: str) -> Parameter:
         help=f"{text} May be repeated." if one.kind.multiple else text,
         metavar=None if flag else one.kind.metavar,
         autocompletion=(lambda: words) if words else None,  # for the shell
-        rich_help_panel=panel or (None if one.name in _FIRST else MORE),
+        rich_help_panel=_PANELS.get(one.part) or (None if one.name in _FIRST else MORE),
     )
     default = one.default if flag else str(one.default)
-    said = None if later or one.kind.multiple else default
+    said = None if later or one.kind.multiple or one.default is None else default
     return Parameter(one.name, Parameter.KEYWORD_ONLY, default=said, annotation=Annotated[kind | None, option])

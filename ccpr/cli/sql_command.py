@@ -104,12 +104,10 @@ def _done(result: "StatementResult", *, as_text: bool, forced: bool) -> dict[str
 
 
 def _create_lake(workspace: "Workspace", statement: "CreateLake") -> dict[str, Any]:
-    from ccpr.cli.target_command import lake_options
     from ccpr.service import lakes
 
-    said: dict[str, Any] = {one.name: one.value for one in statement.settings}
-    database = said.pop("database", "")
-    added = lakes.add(workspace, statement.subscription, statement.name, statement.uri, lake_options(**said), database)
+    place = statement.subscription, statement.name, statement.uri
+    added = lakes.add(workspace, *place, statement.options(), statement.database)
     return {"statement": "CREATE LAKE", "name": added.name, "subscription": statement.subscription, "uri": added.uri}
 
 

@@ -15,13 +15,13 @@ from ccpr.cli.asking import confirm, read_target_login
 from ccpr.cli.output import answer, open_iteration, opened, out, show_json, show_table
 from ccpr.cli.progress_bars import Display
 from ccpr.cli.target_output import TargetKind, kind_of, kind_word, outcome_json, place_of, show_outcome, target_json
+from ccpr.lake.lake_options import LAKE_SETTINGS, LakeOptions
 from ccpr.state.settings import TARGET_SETTINGS, TargetSettings
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ccpr.base.progress import Progress
-    from ccpr.lake.lake_options import LakeOptions
     from ccpr.lake.lake_sync import LakeResult
     from ccpr.pipeline.iteration import Iteration
     from ccpr.service.lakes import LakeShown
@@ -48,44 +48,13 @@ AnyTarget = Annotated[
 TableUpstream = Annotated[
     str, typer.Argument(metavar="TABLE", help="Its name upstream, t or db.t.", autocompletion=completion.tables)
 ]
-_LAKES = "Of a lake"
-Keep = Annotated[
-    int | None,
-    typer.Option(help="How many points stay readable there; else as in the mirror.", rich_help_panel=_LAKES),
-]
-KeepFor = Annotated[
-    int | None,
-    typer.Option(metavar="SECONDS", help="For how long points stay readable there.", rich_help_panel=_LAKES),
-]
 OnlyKind = Annotated[TargetKind | None, typer.Option("--kind", hidden=True)]  # of former spellings
-_MAPPED = (
-    "What columns are called in the files. none: as in the table, which every reader knows; a RENAME COLUMN writes all "
-    "files again. name: by number (Delta's column mapping), so that it writes none; polars does not read that."
-)
-
-_FORMAT = typer.Option(
-    "--format",
-    metavar="delta|iceberg|delta,iceberg",
-    help="Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both over the same files.",
-    rich_help_panel=_LAKES,
-)
-_VERSION = typer.Option(
-    "--iceberg-version",
-    metavar="2|3",
-    help="Of Iceberg's format. 2: positions of deleted rows, which every reader knows; 3: deletion vectors.",
-    rich_help_panel=_LAKES,
-)
-_CATALOG = typer.Option(
-    "--catalog",
-    metavar="URL",
-    help="The REST catalog of Iceberg tables, its properties as options: "
-    "https://host/path?warehouse=w&token=env:NAME. Without it, ccpr's own.",
-    rich_help_panel=_LAKES,
-)
+# Of a database, and of a lake. The address says which it is.
+_SETTINGS = (*TARGET_SETTINGS.values(), *LAKE_SETTINGS.values())
 
 
 @target.command("add")
-@takes_settings(TARGET_SETTINGS.values(), later=False, panel="Of a database")
+@takes_settings(_SETTINGS, later=False)
 def add(
     name: Name,
     target_name: TargetName,
@@ -103,51 +72,23 @@ def add(
     password_file: PasswordFile = None,
     *,
     settings: Values,
-    format_: Annotated[str, _FORMAT] = "delta",
-    iceberg_version: Annotated[int, _VERSION] = 2,
-    catalog: Annotated[str, _CATALOG] = "",
-    tables: Annotated[
-        str, typer.Option(help="Names or patterns of tables, joined by commas; all without.", rich_help_panel=_LAKES)
-    ] = "",
-    columns: Annotated[str, typer.Option(metavar="none|name", help=_MAPPED, rich_help_panel=_LAKES)] = "none",
-    copy_on_write: Annotated[
-        bool,
-        typer.Option(
-            "--copy-on-write",
-            help="No deletion vectors: files are written again where rows go. For older readers.",
-            rich_help_panel=_LAKES,
-        ),
-    ] = False,
-    change_data: Annotated[
-        bool,
-        typer.Option(
-            "--change-data",
-            help="Publish the changes of rows, too (Delta's change data feed).",
-            rich_help_panel=_LAKES,
-        ),
-    ] = False,
-    keep: Keep = None,
-    keep_for: KeepFor = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a database of MariaDB, MySQL or MatrixOne as a target, or a lake. The next run loads all tables; later runs
     apply what has changed, and to a lake publish a version for each point."""
     from ccpr.service import lakes, targets
 
-    kind, chosen = TargetKind.of(to), TargetSettings(**settings)
-    if kind is TargetKind.LAKE:
-        given = [one.option for one in TARGET_SETTINGS.values() if one.of(chosen) != one.default]
-        _refuse([*given, *(["--password-file"] if password_file else [])], "of a database")
+    is_lake = TargetKind.of(to) is TargetKind.LAKE
+    mine, others = (LAKE_SETTINGS, TARGET_SETTINGS) if is_lake else (TARGET_SETTINGS, LAKE_SETTINGS)
+    given = [one.option for one in others.values() if settings.get(one.name, one.default) != one.default]
+    _refuse([*given, *(["--password-file"] if is_lake and password_file else [])], of_lake=not is_lake)
+    chosen = {key: value for key, value in settings.items() if key in mine}
     with opened(as_json=as_json) as workspace:
-        iceberg = (iceberg_version, catalog)
-        options = lake_options(format_, tables, columns, copy_on_write, change_data, keep, keep_for, *iceberg)
-        if kind is TargetKind.LAKE:
-            added = lakes.add(workspace, name, target_name, to, options, database)
+        if is_lake:
+            added = lakes.add(workspace, name, target_name, to, LakeOptions(**chosen), database)
         else:
-            plain, said = asdict(lake_options()), asdict(options)
-            _refuse([f"--{one.replace('_', '-')}" for one in said if said[one] != plain[one]], "of a lake")
             address, password = read_target_login(to, password_file)
-            added = targets.add(workspace, name, target_name, address, password, chosen, database)
+            added = targets.add(workspace, name, target_name, address, password, TargetSettings(**chosen), database)
     answer(
         target_json(added),
         f"added target {target_name} ({kind_word(added)}) at {place_of(added)}; next: ccpr run {name}",
@@ -155,32 +96,10 @@ def add(
     )
 
 
-def _refuse(options: Sequence[str], which: str) -> None:
-    """Raises typer.BadParameter."""
+def _refuse(options: Sequence[str], *, of_lake: bool) -> None:
+    """Raises typer.BadParameter, if some are given that the other kind of target has."""
     if options:
-        raise typer.BadParameter(f"it is {which}", param_hint=options[0])
-
-
-def lake_options(
-    format: str = "delta",
-    tables: str = "",
-    columns: str = "none",
-    copy_on_write: bool = False,
-    change_data: bool = False,
-    keep: int | None = None,
-    keep_for: int | None = None,
-    iceberg_version: int = 2,
-    catalog: str = "",
-) -> "LakeOptions":
-    """Raises BadSetting."""
-    from ccpr.lake.lake_options import Format, LakeOptions, Mapped
-    from ccpr.state.errors import BadSetting
-
-    for value, known, option in ((format, Format, "--format"), (columns, Mapped, "--columns")):
-        if value not in tuple(known):
-            raise BadSetting(f"{value!r:.40} is not known", subject=option, remedy=f"Write {' or '.join(known)}.")
-    rest = (copy_on_write, change_data, keep, keep_for, iceberg_version, catalog)
-    return LakeOptions(Format(format), tables, Mapped(columns), *rest)
+        raise typer.BadParameter(f"it is of a {'lake' if of_lake else 'database'}", param_hint=options[0])
 
 
 @target.command("list")
@@ -270,7 +189,7 @@ def _folder(uri: str, place: str) -> str:
 
 
 @target.command("alter")
-@takes_settings(TARGET_SETTINGS.values(), later=True, panel="Of a database")
+@takes_settings(_SETTINGS, later=True)
 def alter(
     name: Name,
     target_name: TargetName,
@@ -280,11 +199,6 @@ def alter(
     password_file: PasswordFile = None,
     *,
     settings: Values,
-    format_: Annotated[str | None, _FORMAT] = None,
-    iceberg_version: Annotated[int | None, _VERSION] = None,
-    catalog: Annotated[str | None, _CATALOG] = None,
-    keep: Keep = None,
-    keep_for: KeepFor = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a target's settings, its address or login. Columns become text with the next change of their table, or by
@@ -293,32 +207,25 @@ def alter(
     from ccpr.service import lakes, targets
 
     with opened(as_json=as_json) as workspace:
-        if workspace.of(name).targets.any(target_name).lake is not None:
-            given = ["--to"] if to else [TARGET_SETTINGS[one].option for one in settings]
-            _refuse(given, "of a database")
-            metadata = {"format": None if format_ is None else lake_options(format_).format}
-            metadata |= {"iceberg_version": iceberg_version, "catalog": catalog}
-            changes = {key: one for key, one in metadata.items() if one is not None}
-            if not changes or (keep, keep_for) != (None, None):
-                changes |= {"keep": keep, "keep_for": keep_for}
+        is_lake = workspace.of(name).targets.any(target_name).lake is not None
+        others = TARGET_SETTINGS if is_lake else LAKE_SETTINGS
+        given = [others[one].option for one in settings if one in others]
+        _refuse(["--to"] if is_lake and to else given, of_lake=not is_lake)
+        if is_lake:
+            kept = {"keep": None, "keep_for": None}
+            changes = settings if settings and not settings.keys() & kept else {**kept, **settings}
             altered = lakes.alter(workspace, name, target_name, **changes)
         else:
-            of_lakes = {"--keep": keep, "--keep-for": keep_for, "--format": format_, "--catalog": catalog}
-            of_lakes["--iceberg-version"] = iceberg_version
-            _refuse([option for option, one in of_lakes.items() if one is not None], "of a lake")
             if to is None and not settings:
                 raise typer.BadParameter("nothing to change was given; see --help", param_hint="options")
             login = None if to is None else read_target_login(to, password_file)
             altered = targets.alter(workspace, name, target_name, login, settings)
-    if as_json:
-        show_json(target_json(altered))
-    else:
-        about = "" if altered.lake is not None else f"; DDL policy {altered.settings.ddl_policy}"
-        if format_ is not None:
-            about = "; Iceberg's tables are listed no more, their files stay"
-            if format_ != "delta":
-                about = "; Iceberg's tables show the point of the next sync and those behind it, none before"
-        out.print(f"altered target {target_name}{about}")
+    about = "" if altered.lake is not None else f"; DDL policy {altered.settings.ddl_policy}"
+    if "format" in settings:
+        about = "; Iceberg's tables are listed no more, their files stay"
+        if settings["format"] != "delta":
+            about = "; Iceberg's tables show the point of the next sync and those behind it, none before"
+    answer(target_json(altered), f"altered target {target_name}{about}", as_json=as_json)
 
 
 @target.command("sync")
@@ -433,7 +340,7 @@ def remove(
         bool, typer.Option("--force", help="Remove it even if tables in it are being synced; they stay as they are.")
     ] = False,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Delete the tables of a lake, too.", rich_help_panel=_LAKES)
+        bool, typer.Option("--purge", help="Delete the tables of a lake, too.", rich_help_panel="Of a lake")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -446,7 +353,7 @@ def remove(
     with opened(as_json=as_json) as workspace:
         found = workspace.of(name).targets.any(target_name)
         if found.lake is None:
-            _refuse(["--purge"] if purge else [], "of a lake")
+            _refuse(["--purge"] if purge else [], of_lake=True)
             targets.remove(workspace, name, target_name, force=force)
         else:
             if purge:
@@ -454,8 +361,5 @@ def remove(
                 confirm(question, subject=f"lake {target_name}", yes=yes, as_json=as_json)
             uri = lakes.remove(workspace, name, target_name, purge=purge)
             about |= {"lake": target_name, "uri": uri, "purged": purge}
-    if as_json:
-        show_json(about)
-    else:
-        tables = f" and its tables in {found.uri}" if purge else ""
-        out.print(f"removed target {target_name} of {name}{tables}")
+    tables = f" and its tables in {found.uri}" if purge else ""
+    answer(about, f"removed target {target_name} of {name}{tables}", as_json=as_json)

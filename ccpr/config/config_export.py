@@ -1,14 +1,13 @@
 """The state as a configuration file: what `ccpr config apply` would find unchanged. Passwords leave as names of
 environment variables."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ccpr.config.document import written
-from ccpr.lake.lake_options import LakeOptions
+from ccpr.lake.lake_options import LAKE_SETTINGS, options_of
 from ccpr.matrixone.client.endpoint import Endpoint, format_uri
 from ccpr.mirror.encryption_keys import IN_CLEAR, with_key
 from ccpr.pipeline.spark.connect import shown_url
@@ -139,12 +138,10 @@ def _targets(targets: Iterable[Target], subscription: str, variables: _Names) ->
 
 def _lakes(lakes: Iterable[Target], encrypt: str) -> dict[str, Any]:
     """What is not the default. `encrypt` is said in their URLs."""
-    default, found = json.loads(LakeOptions().to_text()), {}
+    found: dict[str, Any] = {}
     for lake in lakes:
-        said = {key: value for key, value in json.loads(lake.lake or "{}").items() if value != default[key]}
-        if "tables" in said:
-            said["tables"] = _escaped(said["tables"])
         database = {"database": _escaped(lake.source_database)} if lake.source_database else {}
+        said = _said(LAKE_SETTINGS, options_of(lake), FilePart.LAKE)
         found[lake.name] = {"to": _escaped(with_key(lake.uri, encrypt)), **database, **said}
     return found
 

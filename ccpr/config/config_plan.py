@@ -14,7 +14,7 @@ from typing import Any
 from ccpr.config.config_actions import Action, Change, Following, Plan, Verb
 from ccpr.config.document import Path, Problem
 from ccpr.config.errors import ConfigConflict, ConfigEmpty
-from ccpr.config.wanted import WantedConfig, WantedFollower, WantedLake, WantedSpark, WantedSubscription, WantedTarget
+from ccpr.config.wanted import WantedConfig, WantedFollower, WantedLake, WantedSubscription, WantedTarget
 from ccpr.lake.lake_options import LakeOptions
 from ccpr.lake.stores import canonical_url
 from ccpr.matrixone.client.endpoint import EVERYTHING, Endpoint, parse_uri
@@ -56,7 +56,7 @@ def plan(workspace: Workspace, wanted: WantedConfig, following: Following, *, pr
     if wanted.spark is not None:
         spark = list(_spark(stored, wanted.spark))
     elif stored != StoredSpark():
-        spark = list(_spark(stored, WantedSpark("", "", {}))) if prune else []
+        spark = list(_spark(stored, StoredSpark())) if prune else []
         unlisted.append(SPARK)
     drops = [_drop(name, following) for name in gone] if prune else []
     removed = comparison.removals if prune else []
@@ -317,8 +317,7 @@ def _shown(value: Any) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def _spark(before: StoredSpark, wanted: WantedSpark) -> Iterator[Action]:
-    after = StoredSpark(wanted.master, wanted.remote, wanted.config)
+def _spark(before: StoredSpark, after: StoredSpark) -> Iterator[Action]:
     if after == before:
         return
     changes = [

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, create_model
 
+from ccpr.lake.lake_options import LAKE_SETTINGS
 from ccpr.state.setting_entry import FilePart, Setting
 from ccpr.state.settings import SETTINGS, TARGET_SETTINGS
 
@@ -32,7 +33,7 @@ _Part = TypeVar("_Part", bound=ConfigPart)
 
 def with_settings(part: FilePart) -> Callable[[type[_Part]], type[_Part]]:
     """The model with a key for each setting that stands in that part of a file."""
-    known = (*SETTINGS.values(), *TARGET_SETTINGS.values())
+    known = (*SETTINGS.values(), *TARGET_SETTINGS.values(), *LAKE_SETTINGS.values())
     chosen = tuple(one for one in known if one.part is part)
 
     def with_keys(model: type[_Part]) -> type[_Part]:
@@ -90,33 +91,14 @@ class TargetEntry(ConfigPart):
     )
 
 
+@with_settings(FilePart.LAKE)
 class LakeTargetEntry(ConfigPart):
-    """Tables of files that a subscription is published to. Only what is kept can be changed later."""
+    """Tables of files that a subscription is published to. What is kept and whose metadata they have can be changed
+    later."""
 
     to: str = Field(description="file:///folder or s3://bucket/prefix, with region and endpoint as its options.")
-    format: Literal["delta", "iceberg", "delta,iceberg"] = Field(
-        default="delta", description="Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both."
-    )
-    iceberg_version: Literal[2, 3] = Field(
-        default=2, description="Of Iceberg's format. 2: positions of deleted rows; 3: deletion vectors."
-    )
-    catalog: str = Field(
-        default="", description="The REST catalog of Iceberg tables, with its properties as options; else ccpr's own."
-    )
-    tables: str = Field(default="", description="Only tables that match: patterns joined by commas.")
     database: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Of several databases, the one upstream whose tables it gets."
-    )
-    columns: Literal["none", "name"] = Field(
-        default="none", description="What columns are called in the files: as in the table, or by number."
-    )
-    copy_on_write: bool = Field(default=False, description="No deletion vectors: files are written again.")
-    change_data: bool = Field(default=False, description="The changes of rows are published, too.")
-    keep: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="How many points stay readable there; else as in the mirror."
-    )
-    keep_for: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="For how many seconds points stay readable there."
     )
 
 

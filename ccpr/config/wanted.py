@@ -26,9 +26,10 @@ from ccpr.config.model import (
     TargetEntry,
     UpstreamEntry,
 )
-from ccpr.lake.lake_options import Format, LakeOptions, Mapped
+from ccpr.lake.lake_options import LakeOptions
 from ccpr.matrixone.client.endpoint import EVERYTHING, Endpoint, parse_uri
 from ccpr.matrixone.errors import CcprError
+from ccpr.pipeline.spark.stored import StoredSpark
 from ccpr.service.subscriptions import Wanted
 from ccpr.state.settings import Settings, TargetSettings
 from ccpr.targets.address import Address, parse_target_uri
@@ -79,27 +80,14 @@ class WantedSubscription(Wanted):
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSpark:
-    """Where Spark is to run; empty text for what is not said."""
-
-    master: str
-    remote: str = field(repr=False)
-    config: Mapping[str, str] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class WantedConfig:
     """All that a file says. `spark`: None if it says nothing about Spark. `plain`: lines on which a password stands as
     it is, not as `${NAME}`."""
 
     document: Document = field(repr=False)
     subscriptions: tuple[WantedSubscription, ...]
-    spark: WantedSpark | None
+    spark: StoredSpark | None
     plain: tuple[int, ...]
-
-    def place(self, *keys: str) -> str:
-        """A place in the file, for messages."""
-        return f"{self.document.source}, line {self.document.line_of(keys)}: {'.'.join(keys)}"
 
 
 def read_file(path: Path) -> WantedConfig:
@@ -233,9 +221,7 @@ class _Resolver:
         return WantedTarget(name, address, password, TargetSettings(**one.said()), one.database or "")
 
     def _lake(self, name: str, one: LakeTargetEntry) -> WantedLake:
-        rest = (one.copy_on_write, one.change_data, one.keep, one.keep_for, one.iceberg_version, one.catalog)
-        options = LakeOptions(Format(one.format), one.tables, Mapped(one.columns), *rest)
-        return WantedLake(name, one.to, options, one.database or "")
+        return WantedLake(name, one.to, LakeOptions(**one.said()), one.database or "")
 
     def _follower(self, path: document.Path, name: str, one: FollowerEntry) -> WantedFollower | None:
         login = self._login(path, one)
@@ -259,13 +245,13 @@ class _Resolver:
             self._plain.add(self._raw.line_of(place))
         return inside if beside is None else beside
 
-    def _spark(self, spark: SparkEntry) -> WantedSpark:
+    def _spark(self, spark: SparkEntry) -> StoredSpark:
         if spark.master and spark.remote:
             self._problem(("spark", "remote"), "a master and a Spark Connect server are named; Spark runs in one")
         config = {
             name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in spark.config.items()
         }
-        return WantedSpark(spark.master or "", spark.remote or "", config)
+        return StoredSpark(spark.master or "", spark.remote or "", config)
 
     def _named(self, path: document.Path, key: str, name: str | None, known: Mapping[str, _Found]) -> _Found | None:
         if name is None or name in known:

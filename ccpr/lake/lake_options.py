@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.state.patterns import NamePatterns
+from ccpr.state.setting_entry import FilePart, Setting, entries, setting
+from ccpr.state.setting_kinds import Choice, Flag, Patterns, Text, Whole
 
 if TYPE_CHECKING:
     from ccpr.state.targets import Target
@@ -48,28 +50,66 @@ class Format(StrEnum):
     BOTH = "delta,iceberg"
 
 
+class _Version(Whole):
+    metavar = "2|3"
+
+
+class _Seconds(Whole):
+    metavar = "SECONDS"
+
+
+class _CatalogUrl(Text):
+    metavar, may_be_secret = "URL", True
+
+
+_AS_MIRROR: Any = None
+_LAKE: Any = {"part": FilePart.LAKE}
+_FIXED: Any = {**_LAKE, "changeable": False}
+
+
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """
-    Attributes
-    ----------
-    tables : patterns of names, joined by commas; empty for all tables.
-    columns : how the columns of the files are called.
-    iceberg_version : of Iceberg's format: 2 or 3.
-    catalog : of Iceberg tables, a REST catalog's URL with its properties; empty for the one of ccpr's own.
-    keep, keep_for : of the lake's points the newest so many, and those of the last so many seconds, as the retention of
-        the mirror's; both None: as the mirror's. 0 for both keeps all.
-    """
+    """Of the lake's points `keep` are the newest so many, and `keep_for` those of the last so many seconds, as the
+    retention of the mirror's; both None: as the mirror's. 0 for both keeps all."""
 
-    format: Format = Format.DELTA
-    tables: str = ""
-    columns: Mapped = Mapped.NONE
-    copy_on_write: bool = False
-    change_data: bool = False
-    keep: int | None = None
-    keep_for: int | None = None
-    iceberg_version: int = 2
-    catalog: str = ""
+    format: Format = setting(
+        Format.DELTA,
+        Choice(Format),
+        "Whose metadata the tables have: Delta Lake's, Apache Iceberg's, or both over the same files.",
+        **_LAKE,
+    )
+    tables: str = setting("", Patterns(), "Names or patterns of tables, joined by commas; all without.", **_FIXED)
+    columns: Mapped = setting(
+        Mapped.NONE,
+        Choice(Mapped),
+        "What columns are called in the files. none: as in the table, which every reader knows; a RENAME COLUMN writes "
+        "all files again. name: by number (Delta's column mapping), so that it writes none; polars does not read that.",
+        **_FIXED,
+    )
+    copy_on_write: bool = setting(
+        False,
+        Flag(),
+        "No deletion vectors: files are written again where rows go. For older readers.",
+        **_FIXED,
+    )
+    change_data: bool = setting(False, Flag(), "Publish the changes of rows, too (Delta's change data feed).", **_FIXED)
+    keep: int | None = setting(
+        _AS_MIRROR, Whole(), "How many points stay readable there; else as in the mirror.", **_LAKE
+    )
+    keep_for: int | None = setting(_AS_MIRROR, _Seconds(), "For how many seconds points stay readable there.", **_LAKE)
+    iceberg_version: int = setting(
+        2,
+        _Version(2, 3),
+        "Of Iceberg's format. 2: positions of deleted rows, which every reader knows; 3: deletion vectors.",
+        **_LAKE,
+    )
+    catalog: str = setting(
+        "",
+        _CatalogUrl(),
+        "The REST catalog of Iceberg tables, its properties as options: "
+        "https://host/path?warehouse=w&token=env:NAME. Without it, ccpr's own.",
+        **_LAKE,
+    )
 
     @property
     def has_iceberg(self) -> bool:
@@ -101,6 +141,9 @@ class LakeOptions:
         # They are not in what former releases wrote.
         version, catalog = integer_of(value.get("iceberg_version", 2)), text_of(value.get("catalog", ""))
         return cls(*about, *flags, *kept, iceberg_version=version, catalog=catalog)
+
+
+LAKE_SETTINGS: Mapping[str, Setting] = entries(LakeOptions)
 
 
 def options_of(target: "Target") -> LakeOptions:

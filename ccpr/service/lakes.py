@@ -19,7 +19,6 @@ from ccpr.catalog.warehouses import Warehouses
 from ccpr.lake.commit import Lake
 from ccpr.lake.errors import LakeStoreUnsafe
 from ccpr.lake.iceberg import IcebergCatalog, IcebergTables
-from ccpr.lake.iceberg_deletes import SUFFIXES
 from ccpr.lake.iceberg_jvm import catalog_properties, require_iceberg, running_jvm, store_properties
 from ccpr.lake.iceberg_rest import RestTables
 from ccpr.lake.lake_catalog import LakeCatalog, LakeContents, each_point
@@ -129,29 +128,15 @@ def check_new(
 
 def _check_options(subscription: Subscription, options: LakeOptions, database: str) -> None:
     """Raises BadSetting."""
-    try:
-        _ = options.patterns
-    except ValueError as error:
-        raise BadSetting(str(error), subject="--tables", remedy="Write names or patterns, joined by commas.") from error
     if database and not (
         subscription.chooses(database) if subscription.of_account else database == subscription.database
     ):
         raise BadSetting(f"the subscription has no database {database}", subject="--database", remedy="Leave it out.")
-    if options.iceberg_version not in SUFFIXES:
-        raise BadSetting("it is not known", subject="--iceberg-version", remedy="Write 2 or 3.")
     if options.catalog and options.has_iceberg:
         catalog_properties(options.catalog)
     elif options.catalog or (options.iceberg_version != LakeOptions().iceberg_version and not options.has_iceberg):
         which = "--catalog" if options.catalog else "--iceberg-version"
         raise BadSetting("the lake has no Iceberg tables", subject=which, remedy="Add --format delta,iceberg.")
-    _check_kept(options)
-
-
-def _check_kept(options: LakeOptions) -> None:
-    """Raises BadSetting."""
-    for value, option in ((options.keep, "--keep"), (options.keep_for, "--keep-for")):
-        if value is not None and value < 0:
-            raise BadSetting("it is less than 0", subject=option, remedy="Write a number of points, or of seconds.")
 
 
 def check_place(workspace: Workspace, place: str, *, leaving: Collection[tuple[str, str]] = ()) -> LakeStore:

@@ -25,6 +25,7 @@ class FilePart(StrEnum):
     MIRROR = "mirrors"
     SUBSCRIPTION = "subscriptions"
     TARGET = "targets"
+    LAKE = "lakes"
 
     @property
     def reference(self) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ccpr.config.model import PARTS, ConfigPart, PolicyEntry, SubscriptionEntry, schema
+from ccpr.state.setting_entry import FilePart
 from scripts.reference.tables import code, default_of, described, listed
 
 _HEAD = """# ccpr.yaml
@@ -38,7 +39,11 @@ def page() -> str:
         title = _TITLES.get(place) or "".join(f".{word}.NAME" for word in place).removeprefix(".")
         description = " ".join((part.__doc__ or "").split())
         own = _names(part)
-        settings = [one.key for one in part.settings if one.key in own and not (one.required or one.in_file)]
+        settings = [
+            one.key
+            for one in part.settings
+            if one.key in own and not (one.required or one.in_file or one.part is FilePart.LAKE)
+        ]
         rows = [_row(name, known[part.__name__], part) for name in own if name not in settings]
         lines += ["", f"## {title}", "", description]
         lines += ["", *described(rows)] if rows else []

@@ -31,7 +31,7 @@ def default_of(one: Setting) -> str:
     plain = one.kind.plain(one.default)
     if isinstance(plain, bool):
         return str(plain).lower()
-    return "" if plain in ("", []) else str(plain)
+    return "" if plain in ("", [], None) else str(plain)
 
 
 def _line(cells: Sequence[str]) -> str:

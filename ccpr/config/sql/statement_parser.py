@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from ccpr.config.errors import SqlSyntax
 from ccpr.config.sql.sql_tokens import scan, syntax_error
 from ccpr.config.sql.subscription_statements import (
-    LAKE_SETTINGS,
+    LAKE_FORMS,
     AlterSubscription,
     Assignment,
     CreateLake,
@@ -286,9 +286,9 @@ class _StatementParser:
     def _create_lake(self) -> CreateLake:
         name, subscription = self.name("the lake's name"), self._of_subscription()
         self.words("TO")
-        uri, settings = self.string("the lake's place"), _Given(self, LAKE_SETTINGS)
+        uri, settings = self.string("the lake's place"), _Given(self, LAKE_FORMS)
         if self.word("WITH"):
-            settings.read_list(LAKE_SETTINGS)
+            settings.read_list(LAKE_FORMS)
         return CreateLake(name, subscription, uri, settings.settings())
 
     def _drop_lake(self) -> DropLake:

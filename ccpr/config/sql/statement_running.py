@@ -28,21 +28,6 @@ from ccpr.service.status import SubscriptionStatus, read_status
 from ccpr.service.workspace import Workspace
 from ccpr.state.errors import SubscriptionExists, SubscriptionMissing
 
-STATUS = (
-    "subscription_name",
-    "state",
-    "ok",
-    "lag_seconds",
-    "newest_point",
-    "iteration_lsn",
-    "watermark",
-    "step",
-    "tables_in_quarantine",
-    "targets_behind",
-    "error_code",
-    "error_message",
-    "remedy",
-)
 PUBLICATIONS = ("publication", "publisher", "database", "tables", "accounts", "admits_login")
 
 
@@ -90,7 +75,8 @@ def run(
             return StatementResult("SHOW SUBSCRIPTIONS", columns=subscriptions.SHOWN, rows=rows)
         case ShowStatus():
             status = read_status(workspace, workspace.log.row(statement.name), LagMeter(workspace.clock))
-            return StatementResult("SHOW SUBSCRIPTION STATUS", columns=STATUS, rows=[_status_row(status)])
+            cells = _status_cells(status)
+            return StatementResult("SHOW SUBSCRIPTION STATUS", columns=tuple(cells), rows=[tuple(cells.values())])
         case ShowPublications():
             return StatementResult("SHOW PUBLICATIONS", columns=PUBLICATIONS, rows=offered(*login_of(statement.uri)))
         case SelectSubscriptions():
@@ -141,18 +127,21 @@ def _drop(workspace: Workspace, statement: DropSubscription) -> StatementResult:
     return StatementResult(words, {"existed": True, **asdict(dropped)}, dropped=dropped, warnings=left)
 
 
-def _status_row(status: SubscriptionStatus) -> tuple[Any, ...]:
+def _status_cells(status: SubscriptionStatus) -> dict[str, Any]:
+    """By column."""
     error = status.last_error
-    return (
-        status.name,
-        str(status.state),
-        int(status.ok),
-        None if status.lag_seconds is None else round(status.lag_seconds, 1),
-        status.newest_point,
-        status.iteration_lsn,
-        status.watermark,
-        None if status.step is None else status.step.title,
-        len(status.quarantined),
-        sum(bool(target.behind) for target in status.targets),
-        *((None, None, None) if error is None else (error.code, error.message, error.remedy)),
-    )
+    return {
+        "subscription_name": status.name,
+        "state": str(status.state),
+        "ok": int(status.ok),
+        "lag_seconds": None if status.lag_seconds is None else round(status.lag_seconds, 1),
+        "newest_point": status.newest_point,
+        "iteration_lsn": status.iteration_lsn,
+        "watermark": status.watermark,
+        "step": None if status.step is None else status.step.title,
+        "tables_in_quarantine": len(status.quarantined),
+        "targets_behind": sum(bool(target.behind) for target in status.targets),
+        "error_code": None if error is None else error.code,
+        "error_message": None if error is None else error.message,
+        "remedy": None if error is None else error.remedy,
+    }

@@ -4,23 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ccpr.lake.lake_options import LAKE_SETTINGS, LakeOptions
 from ccpr.matrixone.client.endpoint import Endpoint
 from ccpr.service.subscriptions import SettingsChange, Wanted
+from ccpr.state.setting_entry import Setting
 from ccpr.state.settings import SETTINGS, Settings
 
 Value: TypeAlias = bool | int | float | str
-# What `WITH` may say of a lake, and the types by which a statement says it: the options of `ccpr target add`.
-LAKE_SETTINGS: Mapping[str, tuple[type, ...]] = {
-    "format": (str,),
-    "tables": (str,),
+# What `WITH` may say of a lake, and the types by which a statement says it.
+LAKE_FORMS: Mapping[str, tuple[type, ...]] = {
     "database": (str,),
-    "columns": (str,),
-    "copy_on_write": (bool,),
-    "change_data": (bool,),
-    "keep": (int,),
-    "keep_for": (int,),
-    "iceberg_version": (int,),
-    "catalog": (str,),
+    **{name: one.kind.forms for name, one in LAKE_SETTINGS.items()},
 }
 
 
@@ -32,9 +26,9 @@ class Assignment:
     value: Value
 
 
-def _values(settings: Sequence[Assignment]) -> dict[str, Any]:
-    """Raises BadSetting."""
-    return {one.name: SETTINGS[one.name].read(one.value) for one in settings}
+def _values(settings: Sequence[Assignment], known: Mapping[str, Setting] = SETTINGS) -> dict[str, Any]:
+    """Of those that are known. Raises BadSetting."""
+    return {one.name: known[one.name].read(one.value) for one in settings if one.name in known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +121,20 @@ class SelectSubscriptions:
 
 @dataclass(frozen=True, slots=True)
 class CreateLake:
-    """`settings` are of LAKE_SETTINGS."""
+    """`settings` are of LAKE_FORMS."""
 
     name: str
     subscription: str
     uri: str
     settings: tuple[Assignment, ...] = ()
+
+    @property
+    def database(self) -> str:
+        return next((str(one.value) for one in self.settings if one.name == "database"), "")
+
+    def options(self) -> LakeOptions:
+        """Raises BadSetting."""
+        return LakeOptions(**_values(self.settings, LAKE_SETTINGS))
 
 
 @dataclass(frozen=True, slots=True)
