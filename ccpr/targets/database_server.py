@@ -51,9 +51,6 @@ class DatabaseServer:
         """Those whose names begin with it; letter case counts."""
         return [str(name) for (name,) in self._rows("SHOW DATABASES") if str(name).startswith(prefix)]
 
-    def tables(self, database: str) -> list[str]:
-        return [str(row[0]) for row in self._rows(f"SHOW TABLES FROM {in_backquotes(database)}")]
-
     def create(self, database: str) -> bool:
         """Whether it was made; False if there is one of that name."""
         try:
