@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ccpr_emulator.serving.faults import Delay
 from tests.support.replica import Replica, replaying
+from tests.support.waiting import until
 
 RECORDING = "other_account"
 pytestmark = pytest.mark.kills
@@ -86,7 +86,7 @@ def test_a_run_killed_while_an_object_arrives_is_finished_by_the_next(replica: R
     process = subprocess.Popen(
         [sys.executable, "-m", "ccpr.cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > 2)
+    until(lambda: replica.emulator.status().statements.get("get_object", 0) > 2, "objects are asked for", pause=0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     replica.emulator.clear_faults()
@@ -96,14 +96,17 @@ def test_a_run_killed_while_an_object_arrives_is_finished_by_the_next(replica: R
 
 
 def test_of_two_runs_at_once_one_runs_and_the_other_says_so(replica: Replica) -> None:
-    replica.emulator.inject(Delay("get_object", seconds=1.5, times=1))
+    replica.emulator.inject(Delay("get_object", seconds=600, times=0))
     before = replica.emulator.status().statements.get("get_object", 0)
     process = subprocess.Popen(
         [sys.executable, "-m", "ccpr.cli", "run", "replica"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: replica.emulator.status().statements.get("get_object", 0) > before)
+    until(
+        lambda: replica.emulator.status().statements.get("get_object", 0) > before, "objects are asked for", pause=0.01
+    )
     error = replica.run(code=1)["error"]
     assert error["code"] == "SUBSCRIPTION_BUSY"
+    replica.emulator.clear_faults()
     assert process.wait(timeout=60) == 0
     replica.assert_equal_to_source(2)
     assert [point["lsn"] for point in replica.command("points", "replica")] == [0, 1]
@@ -118,11 +121,3 @@ def assert_nothing_left(replica: Replica) -> None:
     mirror = replica.mirror
     assert list(mirror.glob("work/*")) == []
     assert list(mirror.glob(".unfinished/*")) == []
-
-
-def wait_for(condition) -> None:
-    """Until it holds; fails after a minute."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

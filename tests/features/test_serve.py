@@ -207,7 +207,7 @@ def test_kill_9_and_restart_and_sigterm_in_the_middle_of_a_copy_lose_nothing(hom
         upstream.insert("e", 1, 2)
         until(lambda: upstream.is_replicated(home, "two", "e"), "the other subscription")
         before = upstream.server.status().statements["get_object"]
-        upstream.server.inject(Delay("get_object", 1.0, times=0))
+        upstream.server.inject(Delay("get_object", 5.0, times=0))
         upstream.insert("d", *range(3000, 3100))
         until(lambda: upstream.server.status().statements["get_object"] > before, "a copy under way")
         process.send_signal(signal.SIGTERM)

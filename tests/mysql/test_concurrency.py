@@ -17,8 +17,10 @@ import pytest
 from tests.mysql.conftest import Served
 from tests.support.one_table import spoil
 from tests.support.replica import command
+from tests.support.waiting import LIMIT_SECONDS
 
 CLIENTS, ACCOUNTS, TOTAL = 20, 40, 40_000
+KINDS = ("newest", "transaction", "past", "joined")
 EACH = "(SELECT SUM(balance) FROM accounts{at}), (SELECT COUNT(*) FROM moved{at}), (SELECT MAX(number) FROM moved{at})"
 # What a statement may say in the place of rows: that a point has gone which it names, or a file is damaged now.
 ALLOWED = ("POINT_GONE", "POINT_NOT_REACHED", "MIRROR_DAMAGED", "OBJECT_")
@@ -29,14 +31,14 @@ class Readers:
     """`wrong` are the answers that no point has."""
 
     served: Served
-    until: float
+    ended: threading.Event = field(default_factory=threading.Event)
     times: list[int] = field(default_factory=list)  # of the points that were made, in order
     answers: Counter[str] = field(default_factory=Counter)
     wrong: list[Any] = field(default_factory=list)
 
     def read(self, seed: int) -> None:
         random_ = random.Random(seed)
-        while time.monotonic() < self.until:
+        while not self.ended.is_set():
             try:
                 with closing(self.served.connect(database="d")) as connection, connection.cursor() as cursor:
                     for _ in range(20):
@@ -45,15 +47,18 @@ class Readers:
                 self._note(error)
 
     def _one(self, cursor: Any, random_: random.Random) -> None:
-        kind = random_.choice(("newest", "transaction", "past", "joined"))
+        kind = random_.choice(KINDS)
         try:
             getattr(self, f"_{kind}")(cursor, random_)
             self.answers[kind] += 1
         except pymysql.MySQLError as error:
             self._note(error)
             cursor.execute("ROLLBACK")
-        if time.monotonic() > self.until:
-            return
+
+    @property
+    def enough(self) -> bool:
+        """Whether there were answers of each kind."""
+        return all(self.answers[kind] > 10 for kind in KINDS)
 
     def _note(self, error: pymysql.MySQLError) -> None:
         if any(word in str(error.args[-1]) for word in ALLOWED):
@@ -112,7 +117,7 @@ def rounds(served: Served, seconds: float) -> Readers:
             "d", "accounts", pa.table({"id": pa.array(range(ACCOUNTS), pa.int32()), "balance": balances})
         )
     command("alter", "s", "--retain", "2", "--retain-files", "0s")
-    readers = Readers(served, time.monotonic() + 1e9)
+    readers = Readers(served)
 
     def make_point() -> None:
         move(served, len(readers.times) + 1, random_)
@@ -120,12 +125,12 @@ def rounds(served: Served, seconds: float) -> Readers:
         readers.times.append(served.table.times[lsn])
 
     make_point()
-    readers.until = time.monotonic() + seconds
+    end, late = time.monotonic() + seconds, time.monotonic() + seconds + LIMIT_SECONDS
     threads = [threading.Thread(target=readers.read, args=(seed,)) for seed in range(CLIENTS)]
     for thread in threads:
         thread.start()
     objects = served.table.source.mirror_folder() / "objects"
-    while time.monotonic() < readers.until:
+    while time.monotonic() < end or not (readers.enough or time.monotonic() > late):
         began = time.monotonic()
         make_point()
         if len(readers.times) % 3 == 0:
@@ -133,6 +138,7 @@ def rounds(served: Served, seconds: float) -> Readers:
             spoil(random_.choice(files))
             command("verify", "s", "--repair", code=None)
         time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
+    readers.ended.set()
     for thread in threads:
         thread.join(120)
         assert not thread.is_alive()
@@ -142,7 +148,7 @@ def rounds(served: Served, seconds: float) -> Readers:
 def check(served: Served, seconds: float) -> None:
     readers = rounds(served, seconds)
     assert readers.wrong == []
-    assert all(readers.answers[kind] > 10 for kind in ("newest", "transaction", "past", "joined")), readers.answers
+    assert readers.enough, readers.answers
     assert readers.answers["allowed"] < sum(readers.answers.values()) / 2, readers.answers
     served.server._replicas.let_go(at_once=True)
     row = served.workspace.log.row("s")

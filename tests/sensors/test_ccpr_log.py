@@ -253,7 +253,7 @@ def test_a_run_that_left_no_trace_in_the_log_is_requested_again_later_under_a_ne
         waits.append(float(text.rpartition(" in ")[2].removesuffix(" s")))
         later = waits[-1] + 1
     assert [(key or "").rpartition("/")[2] for key in keys] == ["0", "1", "2", "3"]
-    assert waits == pytest.approx([60, 120, 240, 300], abs=5)
+    assert waits == pytest.approx([60, 120, 240, 300], abs=25)
 
 
 def test_the_oldest_watermarks_come_first_and_a_tick_requests_a_limited_number_of_runs(

@@ -280,7 +280,7 @@ def test_what_is_replicated_while_it_changes_is_equal_at_every_point(
             command("target", "add", NAME, "db", "--to", to)
             steps: list[int] = []
             while len(steps) < 4:
-                time.sleep(1.0)
+                _wait(lambda: player.record.acknowledged >= (steps[-1] if steps else 0) + 20)
                 point = command("run", NAME)["lsn"]
                 found = command(*check, "--mirror", NAME, "--at", str(point), "--may-lag")
                 assert found["equal"]
