@@ -69,7 +69,9 @@ class Commands(LazyGroup):
         if not ctx.resilient_parsing:
             args, note = translated(args)
             if note:
-                typer.echo(f"{note}; the former spelling goes with the next release", err=True)
+                from ccpr.cli.output import err
+
+                err.print(f"{note}; the former spelling goes with the next release")
             if args[0] == LIST:
                 return LIST, Deferred("former:subscriptions", "", "").load(LIST), args[1:]
         return super().resolve_command(ctx, args)

@@ -191,7 +191,7 @@ def _catalog(workspace: Workspace) -> str:
     rows, bad = workspace.log.all_rows()
     if bad:
         raise bad[0].error
-    return f"{place(workspace.log.engine)}, {len(rows)} subscriptions"
+    return f"{place(workspace.log.engine)}, {len(rows)} subscription{'' if len(rows) == 1 else 's'}"
 
 
 def _logins(workspace: Workspace) -> str:

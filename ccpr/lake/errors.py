@@ -4,8 +4,8 @@ from ccpr.matrixone.errors import Terminal, Transient
 
 
 class LakeChanged(Terminal):
-    """Somebody else wrote to a table of the lake (OPTIMIZE, VACUUM, an insert), or its files are not as they were left.
-    Nothing more is published to it."""
+    """Somebody else wrote to a table of the lake (OPTIMIZE, VACUUM, an insert), or its files have changed. Nothing more
+    is published to it."""
 
     code = "LAKE_CHANGED"
     about = "table of a lake"

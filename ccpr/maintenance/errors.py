@@ -27,18 +27,18 @@ class MirrorContradictsState(Terminal):
     code = "MIRROR_CONTRADICTS_STATE"
     about = "mirror"
     default_remedy = (
-        "Nothing was written. Import the state that was exported when the mirror was as it is now. "
-        "If there is none, subscribe again with another mirror."
+        "Nothing was written. Import the state of the same age as the mirror. If there is none, subscribe again "
+        "with another mirror."
     )
 
 
 class CopyDiverged(Terminal):
     """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy,
-    is written anew, or has lost what it noted of the copy. Nothing was changed."""
+    or is written anew. Nothing was changed."""
 
     code = "COPY_DIVERGED"
     about = "second copy"
     default_remedy = (
-        "Keep it, and copy to another place with --to; or go on from it: `ccpr copy NAME --promote URL`. Or lose what "
-        "only it has: `ccpr copy NAME --to URL --give-up LSN`, its newest point."
+        "Keep it, and copy to another place with --to; or go on from it: `ccpr copy NAME --promote URL`; or lose "
+        "what only it has: `ccpr copy NAME --to URL --give-up LSN`, its newest point."
     )

@@ -5,13 +5,13 @@ from ccpr.matrixone.objects.errors import ObjectMismatch
 
 
 class MirrorNotFound(Terminal):
-    """There is no mirror at this place, or none of its points has been published yet."""
+    """There is no mirror at this place, or it has no point yet."""
 
     code = "MIRROR_NOT_FOUND"
     about = "folder or URL of a mirror"
     default_remedy = (
-        "Check the spelling; `ccpr doctor NAME` shows where the mirror of a subscription is. "
-        "After its first iteration (`ccpr run NAME`) it can be read."
+        "Check the spelling; `ccpr doctor NAME` shows where the mirror of a subscription is. `ccpr run NAME` "
+        "makes its first point."
     )
 
 
@@ -32,8 +32,8 @@ class MirrorNotEncrypted(Terminal):
     code = "MIRROR_NOT_ENCRYPTED"
     about = "mirror"
     default_remedy = (
-        "Leave the key away. Or copy it to a place where it is encrypted: `ccpr copy`. A second copy that is to stay "
-        "in clear is brought up to date with --in-clear, one of the setting with ?encrypt=none."
+        "Leave the key away, or copy it to a place where it is encrypted: `ccpr copy`. A second copy that stays "
+        "in clear takes --in-clear, one of the setting ?encrypt=none."
     )
 
 
@@ -52,8 +52,8 @@ class KeyWrong(Transient):
     code = "KEY_WRONG"
     about = "file of a mirror"
     default_remedy = (
-        "Add the key with this number to those that are there, one a line: the first encrypts new files. "
-        "`ccpr key show` lists the numbers of keys."
+        "Add the key with this number to the others, one a line: the first encrypts new files. `ccpr key show` "
+        "lists the numbers."
     )
 
 
@@ -168,8 +168,8 @@ class StoreConflict(Terminal):
     code = "STORE_CONFLICT"
     about = "file"
     default_remedy = (
-        "Another program may write to this mirror, or it was put together from copies: `ccpr verify NAME` says which "
-        "files are what was written."
+        "Another program writes to this mirror, or it was put together from copies: `ccpr verify NAME` says which "
+        "files are damaged."
     )
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ccpr.base.errors import require
+from ccpr.base.wording import meant
 from ccpr.matrixone.definitions import View
 from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.schema import DEFAULT_READING, Kind, Reading
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _SHOW_TABLES = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _CATALOG = re.compile(r"(?<!\w)(?:information_schema|duckdb_(?:tables|views|columns))(?!\w)")  # which lists all
+_MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist!")
 _TABLES = pa.schema([("database", pa.string()), ("table", pa.string())])
 _REMEDY = "`ccpr tables NAME --ddl` shows its definition; query the tables that it reads."
 
@@ -126,7 +128,19 @@ class PointDatabase:
             if table.error is not None:
                 found, table.error = table.error, None
                 return found
-        return QueryFailed(" ".join(str(error).partition("LINE ")[0].split()), subject=f"query {sql.strip():.80}")
+        text, subject = " ".join(str(error).partition("LINE ")[0].split()), f"query {sql.strip():.80}"
+        if (missing := _MISSING_TABLE.search(text)) is not None:
+            return self._missing_table(missing[1], subject)
+        return QueryFailed(text, subject=subject)
+
+    def _missing_table(self, name: str, subject: str) -> QueryFailed:
+        """DuckDB would suggest tables of its own, and knows no views of the upstream."""
+        views = (view.name.lower() for one in self._mirror.definitions(self.point) for view in one.views)
+        if name.lower() in views:
+            remedy = f"Query the tables that it reads: `ccpr tables NAME {name}` shows its SELECT."
+            return QueryFailed(f"{name} is a view upstream, and views are not there", subject=subject, remedy=remedy)
+        remedy = meant(name, self.tables, "tables", of="The point")
+        return QueryFailed(f"the point shows no table {name}", subject=subject, remedy=remedy)
 
     def _show(self, sql: str) -> None:
         """Make views of the tables whose names occur in the statements: each costs the reading of its manifest."""

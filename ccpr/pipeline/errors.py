@@ -147,18 +147,18 @@ class UpstreamClockBack(Terminal):
     code = "UPSTREAM_CLOCK_BACK"
     about = "subscription"
     default_remedy = (
-        "Check that the URI is that of the cluster for which the subscription was created, and that cluster's clock. "
-        "The replica stays as it is."
+        "Check that the URI leads to the cluster of the subscription, and that cluster's clock. The replica stays "
+        "as it is."
     )
 
 
 class TableChangedMeanwhile(Transient):
-    """A table was dropped, renamed, truncated or rewritten between its database's snapshot and the listing of its
-    objects, in a database with partitioned tables."""
+    """In a database with partitioned tables one was dropped, renamed, truncated or rewritten between the snapshot and
+    the listing of its objects."""
 
     code = "TABLE_CHANGED_MEANWHILE"
     about = "table"
     default_remedy = (
-        "Nothing: the next attempt takes a new snapshot. Where tables come and go all the time, "
-        "`ccpr alter NAME --consistency isolated` lets the other tables go on."
+        "Nothing: the next attempt takes a new snapshot. Where this happens all the time, `ccpr alter NAME "
+        "--consistency isolated` lets the other tables go on."
     )

@@ -38,8 +38,8 @@ class IndexTablesMissing(Terminal):
     code = "INDEX_TABLES_MISSING"
     about = "table"
     default_remedy = (
-        "Make another subscription, to its database alone, with `ccpr subscribe … --with-indexes`; or have its rows "
-        "loaded: --into mysql://HOST:PORT/DATABASE."
+        "Make another subscription, to its database alone, with `ccpr subscribe … --with-indexes`; or load its "
+        "rows: --into mysql://HOST:PORT/DATABASE."
     )
 
 
@@ -97,8 +97,8 @@ class FollowerGone(Terminal):
     code = "FOLLOWER_GONE"
     about = "follower"
     default_remedy = (
-        "`ccpr follower remove NAME FOLLOWER` forgets it. To have it again, drop the database there, which is "
-        "read-only, and type `ccpr follower add` again."
+        "`ccpr follower remove NAME FOLLOWER` forgets it. To have it again, drop the database there and type "
+        "`ccpr follower add` again."
     )
 
 
@@ -108,9 +108,9 @@ class FollowerStopped(Transient):
     code = "FOLLOWER_STOPPED"
     about = "follower"
     default_remedy = (
-        "The message is that cluster's. When its cause is gone, the same `ccpr follower add`, typed again, "
-        "resumes it at once. To load everything again: `ccpr follower remove NAME FOLLOWER --drop-database`, then "
-        "`ccpr follower add`."
+        "The message is that cluster's. When its cause is gone, the same `ccpr follower add` resumes it at once. "
+        "To load everything again: `ccpr follower remove NAME FOLLOWER --drop-database`, then `ccpr follower "
+        "add`."
     )
 
 

@@ -1,6 +1,7 @@
 """Whether second copies were brought up to date, restores were tried and files read again as often as a subscription
 wants it: for `ccpr status`, Dagster and the figures of the service. Read from the catalog database alone."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -125,7 +126,8 @@ class CopyStatus:
         """What requires operator action; empty if nothing does."""
         if self.copy.failure is not None:
             how = f"{self.copy.failure.code}: {self.copy.failure.message:.500}"
-            return f"second copy {self.copy.place} could not be brought up to date: {how}"
+            away = f"`ccpr copy NAME --forget {shlex.quote(self.copy.place)}` ends it if it is not wanted"
+            return f"second copy {self.copy.place} could not be brought up to date: {how}; {away}"
         if self.scrub is not None and self.scrub.damaged:
             how = f"{_damaged(self.scrub)}. `ccpr verify NAME --copy --repair` fetches them again"
             return f"second copy {self.copy.place} has damaged files: {how}"

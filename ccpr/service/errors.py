@@ -6,7 +6,7 @@ from ccpr.matrixone.errors import Terminal
 
 
 class RestoreIncomplete(Terminal):
-    """Tables of a point could not be loaded into a database. Others that could are there."""
+    """Tables of a point could not be loaded into a database. The others are there."""
 
     code = "RESTORE_INCOMPLETE"
     about = "tables"
@@ -54,8 +54,8 @@ class ServiceRunning(Terminal):
 
 
 class NoticeNotSent(Terminal):
-    """A notice of `ccpr serve` did not arrive: the command of `--on-failure` failed or took too long, or `--webhook`
-    gave no good answer within ten seconds, three times."""
+    """The command of `--on-failure` failed or took too long, or `--webhook` gave no good answer within ten seconds,
+    three times."""
 
     code = "NOTICE_NOT_SENT"
     about = "way of the notice"
@@ -76,8 +76,8 @@ class ScopeOverlap(Terminal):
     code = "SCOPE_OVERLAP"
     about = "subscription"
     default_remedy = (
-        "Use the other subscription. To copy the tables twice, allow it for one of the two: --allow-overlap of `ccpr "
-        "subscribe` or `ccpr alter`, ALLOW_OVERLAP = TRUE in SQL, `allow_overlap: true` in ccpr.yaml."
+        "Use the other subscription. To copy the tables twice, give one of the two --allow-overlap (ALLOW_OVERLAP "
+        "= TRUE in SQL, `allow_overlap: true` in ccpr.yaml)."
     )
 
 
@@ -114,8 +114,8 @@ class SnapshotsHidden(Terminal):
 
     code = "SNAPSHOTS_HIDDEN"
     default_remedy = (
-        "As that account: SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE 'xr%'. Names with the same twelve "
-        "characters after `xr_` that `ccpr snapshots NAME` does not list are lost: DROP SNAPSHOT."
+        "As that account: SELECT sname FROM mo_catalog.mo_snapshots WHERE sname LIKE 'xr%'. Drop those with the "
+        "same twelve characters after `xr_` that `ccpr snapshots NAME` does not list: DROP SNAPSHOT."
     )
 
 

@@ -250,8 +250,7 @@ class FollowerExists(Terminal):
 
 
 class FollowerLoginLost(Terminal):
-    """Stored logins of a follower were sealed with a key file that was lost or replaced, or are not known here any
-    more."""
+    """Logins of a follower were sealed with a key file that was lost or replaced, or are not known here any more."""
 
     code = "FOLLOWER_LOGIN_LOST"
     about = "follower"
@@ -263,7 +262,7 @@ class FollowerLoginLost(Terminal):
 
 class PointsNeeded(Terminal):
     """Points that were to be dropped must stay: the newest, held ones, and what a table in quarantine, a target, a lake
-    or a relay needs. Nothing was dropped."""
+    or a relay needs."""
 
     code = "POINTS_NEEDED"
     about = "points"
@@ -279,9 +278,8 @@ class PointsPinned(Terminal):
     code = "POINTS_PINNED"
     about = "snapshots"
     default_remedy = (
-        "`ccpr relay pins NAME` shows when each was last used. End the subscriptions of those clusters there. Drop the "
-        "snapshots of a cluster that is gone: `ccpr relay pins NAME --drop SNAPSHOT`. `ccpr drop NAME --force` forgets "
-        "all of them."
+        "`ccpr relay pins NAME` shows when each was last used. End the subscriptions of those clusters there; of "
+        "a cluster that is gone: `ccpr relay pins NAME --drop SNAPSHOT`. `ccpr drop NAME --force` forgets all."
     )
 
 

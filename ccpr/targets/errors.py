@@ -30,9 +30,9 @@ class TargetAhead(Terminal):
     code = "TARGET_AHEAD"
     about = "target"
     default_remedy = (
-        "Use the state folder or catalog database from which it was synced last. If that history is lost: add "
-        "another database as a target; or `ccpr target remove NAME TARGET --force`, empty this one (DROP "
-        "DATABASE, CREATE DATABASE), and add it again."
+        "Use the state folder or catalog database from which it was synced last. If that is lost, add another "
+        "database; or `ccpr target remove NAME TARGET --force`, empty this one (DROP DATABASE, CREATE DATABASE), "
+        "and add it again."
     )
 
 
@@ -46,15 +46,15 @@ class TargetMoved(Transient):
 
 
 class TargetRegistryEdited(Terminal):
-    """A row of the program's tables in the target differs from this subscription's own data, or names a definition that
-    no kept point has. Nothing of it was run."""
+    """A row of the program's tables in the target is not this subscription's, or names a definition that no kept point
+    has. Nothing of it was run."""
 
     code = "TARGET_REGISTRY_EDITED"
     about = "target or table"
     default_remedy = (
-        "Find out who else can write to the target's `ccpr_` tables. A row of `ccpr_intents` can be deleted by "
-        "hand, and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`; so can a table of "
-        "`ccpr_registry` that is not in the subscription."
+        "Find out who else writes to the target's `ccpr_` tables. A row of `ccpr_intents` can be deleted by hand, "
+        "and its tables rebuilt with `ccpr target rebuild NAME TARGET TABLE`; so can a row of `ccpr_registry` "
+        "whose table is not in the subscription."
     )
 
 
@@ -134,8 +134,8 @@ class TargetDuplicateKeys(Terminal):
     code = "TARGET_DUPLICATE_KEYS"
     about = "table"
     default_remedy = (
-        "Delete one of the rows upstream. Or keep the row with the later commit: "
-        "`ccpr target alter NAME TARGET --duplicate-keys last`, then run it again."
+        "Delete one of the rows upstream. Or keep the later commit: `ccpr target alter NAME TARGET "
+        "--duplicate-keys last`."
     )
 
 
@@ -155,20 +155,19 @@ class TargetTableDropped(Terminal):
     code = "TARGET_TABLE_DROPPED"
     about = "table"
     default_remedy = (
-        "`ccpr target rebuild NAME TARGET TABLE` rebuilds it from the mirror. "
-        "If it is restored from a backup, with its mark, it continues from its checkpoint."
+        "`ccpr target rebuild NAME TARGET TABLE` rebuilds it from the mirror. Restored from a backup, with its "
+        "mark, it continues from its checkpoint."
     )
 
 
 class TargetTableAltered(Terminal):
-    """Another user altered a synced table: a column, its type or collation, or the key. The table is not touched; its
-    checkpoint is kept."""
+    """Another user altered a synced table: a column, its type or collation, or the key. The table is not touched."""
 
     code = "TARGET_TABLE_ALTERED"
     about = "table"
     default_remedy = (
-        "Alter it back to what the message says. Or drop it there, and rebuild it with "
-        "`ccpr target rebuild NAME TARGET TABLE`. Or release it with `ccpr target release`. Indexes may be added."
+        "Alter it back to what the message says; or drop it there, and `ccpr target rebuild NAME TARGET TABLE`; "
+        "or release it: `ccpr target release`. Indexes may be added."
     )
 
 
@@ -178,9 +177,9 @@ class TargetDropsHeld(Terminal):
     code = "TARGET_DROPS_HELD"
     about = "table"
     default_remedy = (
-        "If they are to go: `ccpr target approve NAME TARGET` drops those that `ccpr status NAME` lists. When they are "
-        "there again upstream, they are synced again. `ccpr target alter NAME TARGET --max-drop NUMBER` sets how many "
-        "go without asking."
+        "If they are to go: `ccpr target approve NAME TARGET` drops those that `ccpr status NAME` lists. Once "
+        "they are back upstream, they are synced again. `ccpr target alter NAME TARGET --max-drop NUMBER` sets "
+        "how many go without asking."
     )
 
 

@@ -33,6 +33,7 @@ _AS_JSON = "--json"
 _PLAIN = {"The subscription.", "The target's name.", "The follower's name."}  # no more than the argument's own name
 _MANY = 4  # commands with the same option: it is described once
 _CREATING = ("subscribe", "target add")
+_ALTERING = ("alter", "target alter")
 _REQUIRED = "required"
 
 
@@ -105,7 +106,7 @@ def _command(words: str, command: Any, shared: set[str], described: dict[str, st
 def _settings(words: str) -> set[str]:
     """The options of a command that are settings and mean what the page of settings says."""
     known = TARGET_SETTINGS if words.startswith("target ") else SETTINGS
-    if words.endswith("alter"):
+    if words in _ALTERING:
         return {one.option for one in known.values() if not one.later}
     return {one.option for one in known.values() if not one.at_creation} if words in _CREATING else set()
 

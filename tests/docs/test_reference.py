@@ -86,6 +86,13 @@ def test_every_command_and_option_has_its_place() -> None:
         assert {name for name in options - {"--json", "--help"} if f"`{name}" not in sections[words]} == set(), words
 
 
+def test_an_option_that_is_called_like_a_setting_and_is_none_is_described() -> None:
+    page = (FOLDER / "commands.md").read_text("utf-8")
+    section = page.partition("\n### ccpr login alter\n")[2].partition("\n### ")[0]
+    assert "`--tables=PATTERN …`" in section  # of a login's tables, not of the subscription's
+    assert "[Settings]" not in section
+
+
 def test_every_setting_error_and_limit_has_its_place() -> None:
     page = {name: (FOLDER / name).read_text("utf-8") for name in PAGES}
     names = {*SETTINGS, *TARGET_SETTINGS}

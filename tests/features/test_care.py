@@ -284,6 +284,7 @@ def test_a_second_copy_that_cannot_be_written_is_tried_again_and_shown(
         (found,) = status(workspace)["copies"]
         assert (found["attempts"], found["failure"]["code"]) == (attempts, "STORE_FAILED")
         assert "could not be brought up to date: STORE_FAILED" in found["trouble"]
+        assert found["trouble"].endswith(f"`ccpr copy NAME --forget {place.as_uri()}` ends it if it is not wanted")
         assert "could not be brought up to date" in Overview(workspace)().content.decode()
         clock.passes(601)
     assert figures(workspace)["ccpr_copy_failed_attempts"] == 2

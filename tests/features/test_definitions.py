@@ -13,7 +13,7 @@ from ccpr.cli.main import app
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
-from tests.support.replica import command
+from tests.support.replica import command, refused
 from tests.support.simulated import SimulatedSource, asked_when_idle, run_sql
 
 
@@ -115,6 +115,15 @@ def until_idle(name: str = "s") -> None:
         if not command("run", name)["point"]:
             return
     raise AssertionError("it makes points and points")
+
+
+def test_a_query_of_a_view_says_that_views_are_not_there(source: Source) -> None:
+    source.run("create view v1 as select id from t")
+    source.subscribe()
+    command("run", "s")
+    error = refused("query", "s", "SELECT * FROM v1")
+    assert (error["code"], error["message"]) == ("QUERY_FAILED", "v1 is a view upstream, and views are not there")
+    assert "`ccpr tables NAME v1`" in error["remedy"]
 
 
 def test_a_view_alone_makes_a_point_and_an_idle_iteration_asks_nothing_more(source: Source) -> None:

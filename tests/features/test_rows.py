@@ -133,6 +133,13 @@ def test_what_duckdb_cannot_run_is_an_error_with_its_words(shop: dict[str, int])
     assert "nothing" in error["message"]
 
 
+def test_a_table_that_is_not_there_is_an_error_that_names_those_that_are(shop: dict[str, int]) -> None:
+    error = refused("query", NAME, "SELECT * FROM ordres")
+    assert error["code"] == "QUERY_FAILED"
+    assert error["message"] == "the point shows no table ordres"  # and none of DuckDB's own
+    assert error["remedy"] == "Did you mean shop.orders?"
+
+
 def test_names_that_differ_in_letter_case_only_are_not_taken_for_each_other(home: Path) -> None:
     storage = Storage()
     storage.create_database("shop")

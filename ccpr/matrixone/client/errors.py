@@ -74,7 +74,7 @@ class HistoryUnreadable(UpstreamError, Transient):
     meaning = "the upstream cannot read its past now"
     default_remedy = (
         "Nothing: the next attempt takes a new snapshot. If it stays, restart the upstream's nodes one by one, or "
-        "compare with a full list: `ccpr run NAME --allow-resync`."
+        "`ccpr run NAME --allow-resync`."
     )
 
 
@@ -85,8 +85,8 @@ class SnapshotWaits(UpstreamError, Transient):
     about = "snapshot"
     meaning = "CREATE SNAPSHOT waits upstream for the end of a transaction with an ALTER"
     default_remedy = (
-        "Nothing: the same name is asked for again. If it stays, end the open transaction with an ALTER of "
-        "the database upstream: COMMIT or ROLLBACK it, or KILL its connection (SHOW PROCESSLIST)."
+        "Nothing: it is asked for again. If it stays, end the open transaction upstream: COMMIT, ROLLBACK, or "
+        "KILL its connection (SHOW PROCESSLIST)."
     )
 
 
@@ -97,8 +97,8 @@ class SnapshotLimit(UpstreamError, Transient):
     about = "snapshot"
     meaning = "the account may have no more snapshots"
     default_remedy = (
-        "Drop some that nobody needs (SHOW SNAPSHOTS, DROP SNAPSHOT …), but none whose name begins with xr_; or ask "
-        "account sys to raise the limit, in mo_catalog.mo_feature_limit. The next attempt goes on."
+        "Drop some that nobody needs (SHOW SNAPSHOTS, DROP SNAPSHOT …), but none that begins with xr_; or ask "
+        "account sys to raise the limit, in mo_catalog.mo_feature_limit."
     )
 
 
@@ -135,7 +135,7 @@ class NotFlushedYet(UpstreamError, Transient):
 
 
 class StatementFailed(UpstreamError, Transient):
-    """The upstream answered with an error that this program does not know; the message has its number and text."""
+    """The upstream answered with an error that this program does not know."""
 
     code = "STATEMENT_FAILED"
     default_remedy = (
@@ -147,8 +147,8 @@ class StatementFailed(UpstreamError, Transient):
 
 
 class SnapshotOutcomeUnknown(UpstreamError, Unknown):
-    """CREATE or DROP SNAPSHOT got no answer, or an error that does not say whether it was or will be executed. The
-    recorded name is looked up."""
+    """CREATE or DROP SNAPSHOT got no answer, or an error that leaves open whether it was executed. The recorded name is
+    looked up."""
 
     code = "SNAPSHOT_OUTCOME_UNKNOWN"
     meaning = "it is not known whether the snapshot was created or dropped"
@@ -385,13 +385,13 @@ class AnswerTooLong(BadAnswer):
 
 
 class ObjectListTooLong(BadAnswer):
-    """The upstream's object list has more rows or bytes than this program reads into memory."""
+    """The upstream's object list is longer than this program reads into memory."""
 
     code = "OBJECT_LIST_TOO_LONG"
     about = "snapshot"
     default_remedy = (
-        "If the database really has so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more "
-        "(a million rows take up to 1 GB of memory), or subscribe to its tables one by one."
+        "If there really are so many objects, set CCPR_OBJECT_LIST_ROWS or CCPR_OBJECT_LIST_BYTES to more (a "
+        "million rows take up to 1 GB of memory), or subscribe to tables one by one."
     )
 
 

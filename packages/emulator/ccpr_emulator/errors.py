@@ -15,7 +15,7 @@ class BadRecording(Terminal):
 
 
 class RecordUnusable(Terminal):
-    """The record of a load is missing, is no such record, cannot be written, or is of a load with other options."""
+    """The record of a load is missing, unreadable, cannot be written, or is of a load with other options."""
 
     code = "LOAD_RECORD_UNUSABLE"
     about = "file"
