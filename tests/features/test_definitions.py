@@ -1,5 +1,6 @@
 """What a database has besides tables: in each point, shown, and written as a script."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ from ccpr.cli.main import app
 from ccpr_emulator.engine.storage import Storage
 from ccpr_emulator.serving.faults import FailStatement
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
-from tests.support.replica import command, refused
+from tests.support.replica import command
 from tests.support.simulated import SimulatedSource, asked_when_idle, run_sql
 
 
@@ -121,7 +122,8 @@ def test_a_query_of_a_view_says_that_views_are_not_there(source: Source) -> None
     source.run("create view v1 as select id from t")
     source.subscribe()
     command("run", "s")
-    error = refused("query", "s", "SELECT * FROM v1")
+    done = CliRunner().invoke(app, ["query", "s", "SELECT * FROM v1", "--json"])
+    error = json.loads(done.stdout)["error"]
     assert (error["code"], error["message"]) == ("QUERY_FAILED", "v1 is a view upstream, and views are not there")
     assert "`ccpr tables NAME v1`" in error["remedy"]
 
