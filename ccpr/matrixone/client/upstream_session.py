@@ -1,6 +1,6 @@
 """One MySQL connection to the upstream: answers are bytes, errors are typed.
 
-Source: docs/upstream.md 2, 5.1 and 13. A session belongs to one thread at a time.
+Source: docs/upstream.md 2 and 5.1. A session belongs to one thread at a time.
 """
 
 import errno

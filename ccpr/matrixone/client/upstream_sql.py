@@ -1,4 +1,4 @@
-"""The text of every statement that is sent upstream: docs/upstream.md 3 to 7. No other module has such a text.
+"""The text of every statement that is sent upstream: docs/upstream.md 3 to 5. No other module has such a text.
 
 There are two ways of writing names. SQL statements quote them. Internal commands (`__++__internal_…`) are split at
 white space by the server and have no quoting, so a name with a blank or a quote cannot be passed and is refused here.
