@@ -75,7 +75,7 @@ def drill(
 
 
 def _place(workspace: "Workspace", name: str, into: str | None, password_file: Path | None) -> "DrillTo":
-    """Raises BadUri, BadTargetUri."""
+    """Raises BadName, BadUri, BadTargetUri."""
     from ccpr.service.drilling import place_of
     from ccpr.state.subscription import Subscription
 

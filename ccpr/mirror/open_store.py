@@ -1,5 +1,7 @@
 """The store of a URL."""
 
+import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -49,14 +51,27 @@ def place_of(url: str) -> str:
 
 
 def folder_of(url: str) -> Path:
-    """The folder of a `file:` URL or a plain path. Raises BadName for any other URL."""
+    """The folder of a `file:` URL or a plain path, which need not be there. Raises BadName for any other URL, and for a
+    path that the file system cannot have."""
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             raise BadName("a file URL with a host", subject=url, remedy="Write file:///path or a plain path.")
-        return Path(unquote(parts.path))
+        return _possible(unquote(parts.path))
     if "://" in url:
         raise BadName(
             "an unknown kind of store", subject=url, remedy="Write file:///path, s3://bucket/prefix or a plain path."
         )
-    return Path(url)
+    return _possible(url)
+
+
+def _possible(path: str) -> Path:
+    remedy = "Name another folder."
+    try:
+        os.lstat(path)
+    except ValueError as error:
+        raise BadName("no path has such characters", subject=f"folder {path[:80]!r}", remedy=remedy) from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadName("it is too long for a path", subject=f"folder {path[:80]!r}", remedy=remedy) from error
+    return Path(path)

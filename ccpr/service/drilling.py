@@ -33,6 +33,7 @@ from ccpr.matrixone.schema import Kind, Table
 from ccpr.mirror.as_asked import as_asked, read_schema
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
 from ccpr.mirror.mirror import Mirror
+from ccpr.mirror.open_store import folder_of
 from ccpr.mirror.points import Point
 from ccpr.mirror.row_sums import RowSum, Summing
 from ccpr.retention.pinning import end_left, pinned
@@ -123,9 +124,9 @@ def drill(
 
 def place_of(workspace: Workspace, text: str) -> DrillTo:
     """What the setting `drill_into` says: a folder, or `mysql://user:env:NAME@host:port`, whose password is in the
-    environment. Without it the state folder. Raises BadUri, BadSetting."""
+    environment. Without it the state folder. Raises BadName, BadUri, BadSetting."""
     if not text.startswith("mysql://"):
-        return DrillTo(Path(text) if text else workspace.home / FOLDER)
+        return DrillTo(folder_of(text) if text else workspace.home / FOLDER)
     endpoint, password = parse_uri(text)
     if password is None or not password.startswith("env:"):
         raise BadSetting("the password must be env:NAME", subject="drill_into")

@@ -221,3 +221,13 @@ def test_every_type_goes_through_parquet_and_a_server_alike(
         again = replica.command("drill", NAME, "--at", "1", "--into", uri(server))
         assert (first["good"], again["good"]) == (True, True)
         assert again["compared"] == first["tables"] == again["tables"]
+
+
+def test_a_folder_may_be_named_by_its_url_and_a_bucket_may_not(
+    shop: OneTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "a place"
+    assert drill("--into", place.as_uri())["place"] == str(place)
+    assert drill("--into", "s3://bucket/prefix", code=2)["error"]["code"] == "BAD_NAME"
+    assert [one.name for one in tmp_path.iterdir() if one.name[:4] in ("file", "s3:")] == []

@@ -20,3 +20,11 @@ def test_urls_and_paths_open_the_same_store(tmp_path: Path) -> None:
 def test_a_store_of_an_unknown_kind_is_refused(url: str) -> None:
     with pytest.raises(BadName):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///tmp/%00x", "/tmp/\0x", "/tmp/\ud800", "/tmp/" + "x" * 300, "/tmp/" + "x/" * 3000]
+)
+def test_a_path_that_no_file_system_has_is_refused(url: str) -> None:
+    with pytest.raises(BadName):
+        open_store(url)
