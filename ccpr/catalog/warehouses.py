@@ -22,7 +22,7 @@ from ccpr.base.newest import Newest
 from ccpr.catalog.refusals import Refusal, bad_request, json_bytes, no_table
 from ccpr.catalog.table_keys import Keys, TableKeys
 from ccpr.lake.iceberg import VERSION
-from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points
+from ccpr.lake.lake_catalog import LakeContents, contents_of, read_points, times_of
 from ccpr.lake.lake_options import options_of
 from ccpr.lake.stores import LakeStore, open_lake
 from ccpr.matrixone.errors import CcprError
@@ -278,8 +278,10 @@ class Warehouses:
             return int(point)
         tables = warehouse.pointers.all()
         shown = max((one.at for one in tables if one.at is not None), default=-1)
-        points = {one.at.physical: one.lsn for one in contents_of(self._rows(warehouse)).points}
-        held = self.held(warehouse)
+        if point == NEWEST and self._points.get((*mine, shown)) is not None:
+            return shown
+        rows = self._rows(warehouse)
+        points, held = times_of(rows), self.held(warehouse)
         points |= {one.at: one.lsn for one in self.holds(mine[0]) if one.at and one.name in held}
         if point == NEWEST:
             found = [at for at in points if at <= shown]
@@ -289,6 +291,7 @@ class Warehouses:
             raise bad_request(f"{point:.60} is no point: write its number, or {NEWEST}")
         if not found:
             raise Refusal(404, "NoSuchWarehouseException", f"warehouse {warehouse.name} does not show point {point}")
+        self._points.put((*mine, max(found)), (contents_of(rows, max(found)), self._monotonic()))
         return max(found)
 
     def holds(self, task: str) -> tuple[HeldPoint, ...]:
@@ -306,7 +309,7 @@ class Warehouses:
 
         def read() -> dict[str, LakeContents]:
             rows = self._rows(warehouse)
-            times = {one.lsn: one.at.physical for one in contents_of(rows).points}
+            times = {lsn: at for at, lsn in times_of(rows).items()}
             times |= {one.lsn: one.at for one in holds if one.at is not None}
             found = {one.name: contents_of(rows, times[one.lsn]) for one in holds if one.lsn in times}
             return {name: contents for name, contents in found.items() if contents.tables}

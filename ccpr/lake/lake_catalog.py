@@ -314,6 +314,12 @@ def contents_of(rows: pa.Table, at: int | None = None) -> LakeContents:
     return found
 
 
+def times_of(rows: pa.Table) -> dict[int, int]:
+    """The lsn of each point that has a row, by its time in nanoseconds, oldest first."""
+    own = rows.filter(pc.is_null(rows.column("table"))).sort_by("at")
+    return dict(zip(own.column("at").to_pylist(), own.column("point").to_pylist(), strict=True))
+
+
 def each_point(rows: pa.Table) -> Iterator[LakeContents]:
     """What the rows say at each point, oldest first; the same value changes from point to point."""
     found, at = LakeContents(), None

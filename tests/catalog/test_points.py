@@ -7,10 +7,12 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from ccpr.lake.lake_catalog import BEHIND, DROPPED, CatalogEntry, TableRow
+from ccpr.catalog import warehouses
+from ccpr.catalog.warehouses import Warehouses
+from ccpr.lake.lake_catalog import BEHIND, DROPPED, CatalogEntry, TableRow, read_points
 from ccpr.mirror.kept_points import Hold
 from ccpr.state.table_pointers import PointerMove
-from tests.support.iceberg_lake import DATABASE, IcebergLake, attached, hold, ids, row_of, served, time_of
+from tests.support.iceberg_lake import DATABASE, NAME, IcebergLake, attached, hold, ids, row_of, served, time_of
 from tests.support.values import NOW
 from tests.support.waiting import LIMIT_SECONDS
 
@@ -86,6 +88,28 @@ def test_a_point_that_is_none_is_refused(lake: IcebergLake, point: str, status: 
     assert answer.status_code == status
     for path in (f"/namespaces/{DATABASE}@{point}/tables", f"@{point}/namespaces"):
         assert lake.ask("GET", f"{lake.address.warehouse}{path}").status_code == status
+
+
+def test_the_newest_point_is_looked_up_once(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lake of hundreds of points takes long to read, and a client asks several times for each table."""
+    lake.create("a", "b")
+    lake.publish(1, {"a": [1], "b": [1]})
+    reads = []
+    monkeypatch.setattr(warehouses, "read_points", lambda *about: reads.append(1) or read_points(*about))
+    found = Warehouses(lake.workspace.log)
+    warehouse = found.of(NAME, lake.target)
+
+    def newest() -> tuple[int, dict[str, int]]:
+        at = found.time_of(warehouse, "newest")
+        return at, {name: version for (_, name), (_, version) in found.pinned(warehouse, at).tables().items()}
+
+    assert [newest() for _ in range(3)] == [(time_of(1), {"a": 1, "b": 1})] * 3
+    assert len(reads) == 1
+    assert lake.commit(2, {"a": [2]}).ok
+    assert newest() == (time_of(1), {"a": 1, "b": 1}), "the lake does not say yet that it shows the point"
+    lake.record(2, row_of("a", 2))
+    assert [newest() for _ in range(3)] == [(time_of(2), {"a": 2, "b": 1})] * 3
+    assert len(reads) == 3
 
 
 @pytest.mark.parametrize("namespace", [DATABASE, f"{DATABASE}@1"])
