@@ -96,10 +96,11 @@ class OwnTables:
         def write(one: _Written) -> None:
             warehouse.store.create(one.pointer.metadata, one.content)
             warehouse.keep(one.pointer.metadata, one.content)
-            warehouse.store.files.sync(f"{one.pointer.folder}/metadata")
 
         with ThreadPoolExecutor(_WRITERS) as writers:
             list(writers.map(write, written))
+        for one in written:
+            warehouse.store.files.sync(f"{one.pointer.folder}/metadata")
         if not warehouse.pointers.move([*(one.move for one in written), *others]):
             self._delete(one.pointer.metadata for one in written)
             raise LakeConflict("another writer has changed one of the tables, or their names", subject=self.subject)
