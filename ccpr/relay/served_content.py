@@ -37,21 +37,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _ContentPiece:
-    """PIECE_BYTES of an object; the last one has the rest, too. So none is so small that the store would keep it, and
-    show it damaged after it was repaired."""
-
-    sha256: bytes
-    data: pa.Buffer
-
-
-@dataclass(frozen=True, slots=True)
 class _CheckedContent:
-    """The checksum with which an object was compared, and those of its pieces: SHA-256 of a bucket's, CRC-32 of a
-    folder's, as they are computed for all that is ever sent."""
+    """The checksum with which an object was compared, and the CRC-32 of its pieces, which is computed for all that is
+    ever sent."""
 
     sha256: bytes
-    pieces: tuple[bytes | int, ...] = ()
+    pieces: tuple[int, ...]
 
 
 class ServedContent:
@@ -64,7 +55,7 @@ class ServedContent:
         self._store, self._entry = mirror.store, entry
         self._entries = Newest[str, LedgerEntry](_MOST_ENTRIES)
         self._checked = Newest[str, _CheckedContent](_MOST_ENTRIES)
-        self._pieces = Newest[tuple[str, int], _ContentPiece](CACHED_PIECES)
+        self._pieces = Newest[tuple[str, int], pa.Buffer](CACHED_PIECES)
         self._in_folder = mirror.store.folder is not None
         self._checking = [Lock() for _ in range(_LOCKS)]  # by name: of several that ask, one compares
 
@@ -80,24 +71,19 @@ class ServedContent:
         if entry is None:
             return memoryview(b"")
         length = max(0, min(size, entry.size - offset))
-        if self._in_folder:
-            return self._read_in_folder(entry, offset, length)
-        answer = memoryview(bytearray(length))
-        content = cache(partial(self._open, entry))
         known = self._known(entry)
         if known is None:
             with self._lock_of(name):
                 known = self._known(entry)
                 if known is None:
-                    self._check(entry, content, offset, answer)
-                    return answer
-        for number in _numbers(entry, offset, length):
-            piece = self._piece(entry, number, content)
-            if piece.sha256 != known.pieces[number]:
-                self._pieces.drop((name, number))
-                raise _damaged(name)
-            _copy(piece.data, number * PIECE_BYTES - offset, answer)
-        return answer
+                    answer = memoryview(bytearray(0 if self._in_folder else length))
+                    known = self._sum_up(entry, offset, answer)
+                    if not self._in_folder:
+                        return answer
+        pieces = partial(self._checked_pieces, entry, known, offset, length)
+        if length <= PIECE_BYTES or not self._in_folder:
+            return memoryview(b"".join(pieces()))
+        return Streamed(length, partial(_or_break, pieces, name))
 
     def _find(self, name: str) -> LedgerEntry | None:
         if OBJECT_NAME.fullmatch(name) is None:
@@ -114,24 +100,17 @@ class ServedContent:
     def _lock_of(self, name: str) -> Lock:
         return self._checking[hash(name) % _LOCKS]
 
-    def _read_in_folder(self, entry: LedgerEntry, offset: int, length: int) -> memoryview | Streamed:
-        known = self._known(entry)
-        if known is None:
-            with self._lock_of(entry.name):
-                known = self._known(entry) or self._sum_up(entry)
-        pieces = partial(self._checked_pieces, entry, known, offset, length)
-        if length <= PIECE_BYTES:
-            return memoryview(b"".join(pieces()))
-        return Streamed(length, partial(_or_break, pieces, entry.name))
-
-    def _sum_up(self, entry: LedgerEntry) -> _CheckedContent:
-        """Compare the whole object."""
-        content, whole, sums = self._open(entry), hashlib.sha256(), list[int]()
+    def _sum_up(self, entry: LedgerEntry, offset: int, answer: memoryview) -> _CheckedContent:
+        """Compare the whole object, and fill in what was asked for on the way."""
+        content, whole, sums = cache(partial(self._open, entry)), hashlib.sha256(), list[int]()
         for number in range(_pieces(entry)):
-            data = content.slice(*_place(entry, number))
+            data = self._piece(entry, number, content)
             whole.update(data)
             sums.append(crc32(data))
+            _copy(data, number * PIECE_BYTES - offset, answer)
         if whole.digest() != entry.sha256:
+            for number in range(len(sums)):
+                self._pieces.drop((entry.name, number))
             raise _damaged(entry.name)
         known = _CheckedContent(entry.sha256, tuple(sums))
         self._checked.put(entry.name, known)
@@ -141,11 +120,11 @@ class ServedContent:
         self, entry: LedgerEntry, known: _CheckedContent, offset: int, length: int
     ) -> Iterator[memoryview]:
         """What is asked for, each piece read and compared when it is taken."""
-        content, end = self._open(entry), offset + length
+        content, end = cache(partial(self._open, entry)), offset + length
         for number in _numbers(entry, offset, length):
-            at, size = _place(entry, number)
-            data = content.slice(at, size)
+            at, data = number * PIECE_BYTES, self._piece(entry, number, content)
             if crc32(data) != known.pieces[number]:
+                self._pieces.drop((entry.name, number))
                 self._checked.drop(entry.name)
                 raise _damaged(entry.name)
             yield memoryview(data).cast("B")[max(0, offset - at) : end - at]
@@ -156,27 +135,15 @@ class ServedContent:
             raise _damaged(entry.name)
         return content
 
-    def _check(self, entry: LedgerEntry, content: Callable[[], ObjectBytes], offset: int, answer: memoryview) -> None:
-        """Compare the whole object, and fill in what was asked for on the way."""
-        whole, sums = hashlib.sha256(), list[bytes]()
-        for number in range(_pieces(entry)):
-            piece = self._piece(entry, number, content)
-            whole.update(piece.data)
-            sums.append(piece.sha256)
-            _copy(piece.data, number * PIECE_BYTES - offset, answer)
-        if whole.digest() != entry.sha256:
-            for number in range(len(sums)):
-                self._pieces.drop((entry.name, number))
-            raise _damaged(entry.name)
-        self._checked.put(entry.name, _CheckedContent(entry.sha256, tuple(sums)))
-
-    def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], ObjectBytes]) -> _ContentPiece:
-        piece = self._pieces.get((entry.name, number))
-        if piece is None:
+    def _piece(self, entry: LedgerEntry, number: int, content: Callable[[], ObjectBytes]) -> pa.Buffer:
+        """PIECE_BYTES of an object; the last one has the rest, too. So none is so small that the store would keep it,
+        and show it damaged after it was repaired."""
+        data = self._pieces.get((entry.name, number))
+        if data is None:
             data = content().slice(*_place(entry, number))
-            piece = _ContentPiece(hashlib.sha256(data).digest(), data)
-            self._pieces.put((entry.name, number), piece)
-        return piece
+            if not self._in_folder:
+                self._pieces.put((entry.name, number), data)
+        return data
 
 
 def _pieces(entry: LedgerEntry) -> int:
