@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ccpr.matrixone.client.errors import (
     ConnectionLost,
@@ -29,9 +29,6 @@ from ccpr.matrixone.client.errors import (
 )
 from ccpr.matrixone.errors import Transient
 
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -45,14 +42,12 @@ class Retry:
     ----------
     attempts : the largest number of attempts, including the first.
     first_pause, longest_pause, jitter : seconds.
-    sleep : replaced in tests.
     """
 
     attempts: int = 5
     first_pause: float = 0.2
     longest_pause: float = 10.0
     jitter: float = 0.2
-    sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,45 +104,15 @@ def with_retry(action: Callable[[], T], policy: Policy = DEFAULT_RETRY, *, also:
 
     Only for actions that may run twice: reads, and statements with IF [NOT] EXISTS.
     """
-
-    kinds = (Transient, *also)
-    failed: Exception | None = None
-    try:
-        return action()  # tenacity takes longer than a short statement, and to import it longer still
-    except kinds as error:
-        if rule_for(type(error), policy).attempts == 1:
-            raise
-        failed = error
-    from tenacity import Retrying, retry_if_exception_type
-
-    def repeated() -> T:
-        """`action`; the first attempt is the one that has failed already."""
-        nonlocal failed
-        if failed is not None:
-            error, failed = failed, None
-            raise error
-        return action()
-
-    def rule(state: "RetryCallState") -> Retry:
-        error = state.outcome.exception() if state.outcome is not None else None
-        return NO_RETRY if error is None else rule_for(type(error), policy)
-
-    def pause(state: "RetryCallState") -> float:
-        found = rule(state)
-        pause = doubled(found.first_pause, state.attempt_number - 1, found.longest_pause)
-        return pause + random.uniform(0, found.jitter)
-
-    return Retrying(
-        stop=lambda state: state.attempt_number >= rule(state).attempts,
-        wait=pause,
-        retry=retry_if_exception_type(kinds),
-        sleep=policy.sleep if isinstance(policy, Retry) else time.sleep,
-        before_sleep=_note,
-        reraise=True,
-    )(repeated)
-
-
-def _note(state: "RetryCallState") -> None:
-    error = state.outcome.exception() if state.outcome is not None else None
-    pause = state.next_action.sleep if state.next_action is not None else 0.0
-    _log.warning("attempt %d failed, next in %.1f s: %s", state.attempt_number, pause, error)
+    attempts, kinds = 1, (Transient, *also)
+    while True:
+        try:
+            return action()
+        except kinds as error:
+            rule = rule_for(type(error), policy)
+            if attempts >= rule.attempts:
+                raise
+            pause = doubled(rule.first_pause, attempts - 1, rule.longest_pause) + random.uniform(0, rule.jitter)
+            _log.warning("attempt %d failed, next in %.1f s: %s", attempts, pause, error)
+        time.sleep(pause)
+        attempts += 1

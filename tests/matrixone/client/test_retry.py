@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from ccpr.matrixone.client.errors import (
@@ -11,9 +13,10 @@ from ccpr.matrixone.client.errors import (
 from ccpr.matrixone.client.retry import NO_RETRY, RULES, Retry, rule_for, with_retry
 
 
-def test_pauses_double_up_to_the_longest_and_the_last_error_is_raised():
+def test_pauses_double_up_to_the_longest_and_the_last_error_is_raised(monkeypatch: pytest.MonkeyPatch):
     pauses: list[float] = []
-    policy = Retry(attempts=6, first_pause=1.0, longest_pause=5.0, jitter=0.0, sleep=pauses.append)
+    policy = Retry(attempts=6, first_pause=1.0, longest_pause=5.0, jitter=0.0)
+    monkeypatch.setattr(time, "sleep", pauses.append)
 
     def fail() -> None:
         raise ConnectionLost(f"attempt {len(pauses) + 1}", subject="test")
