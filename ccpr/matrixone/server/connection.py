@@ -17,6 +17,8 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
+from pymysql.constants import CLIENT, COMMAND
+
 from ccpr.matrixone.server.answers import Answer, Done, FramedRows, LocalFile, ResultSet, StatementError
 from ccpr.matrixone.server.packets import (
     AUTOCOMMIT,
@@ -45,40 +47,13 @@ FAREWELL_SECONDS: Final = 0.5
 FAREWELL_BYTES: Final = 1024 * 1024
 FILE_LIMIT_BYTES: Final = 1024**3
 
-# Capability bits.
-LONG_PASSWORD: Final = 1 << 0
-FOUND_ROWS: Final = 1 << 1
-LONG_FLAG: Final = 1 << 2
-CONNECT_WITH_DB: Final = 1 << 3
-LOCAL_FILES: Final = 1 << 7
-PROTOCOL_41: Final = 1 << 9
-SSL: Final = 1 << 11
-TRANSACTIONS: Final = 1 << 13
-SECURE_CONNECTION: Final = 1 << 15
-MULTI_STATEMENTS: Final = 1 << 16  # a recording answers several statements with a syntax error, a simulated one in turn
-MULTI_RESULTS: Final = 1 << 17
-PLUGIN_AUTH: Final = 1 << 19
-CONNECT_ATTRS: Final = 1 << 20
-LENENC_AUTH: Final = 1 << 21
 OFFERED: Final = (
-    LONG_PASSWORD
-    | FOUND_ROWS
-    | LONG_FLAG
-    | CONNECT_WITH_DB
-    | LOCAL_FILES
-    | PROTOCOL_41
-    | TRANSACTIONS
-    | SECURE_CONNECTION
-    | MULTI_STATEMENTS
-    | MULTI_RESULTS
-    | PLUGIN_AUTH
-    | CONNECT_ATTRS
-    | LENENC_AUTH
+    (CLIENT.LONG_PASSWORD | CLIENT.FOUND_ROWS | CLIENT.LONG_FLAG | CLIENT.CONNECT_WITH_DB | CLIENT.LOCAL_FILES)
+    | (CLIENT.PROTOCOL_41 | CLIENT.TRANSACTIONS | CLIENT.SECURE_CONNECTION | CLIENT.MULTI_RESULTS)
+    | (CLIENT.PLUGIN_AUTH | CLIENT.CONNECT_ATTRS | CLIENT.PLUGIN_AUTH_LENENC_CLIENT_DATA)
+    | CLIENT.MULTI_STATEMENTS  # a recording answers several statements with a syntax error, a simulated one in turn
 )
-
-QUIT, INIT_DB, QUERY, FIELD_LIST, STATISTICS = 1, 2, 3, 4, 9
-PING, STMT_PREPARE, STMT_EXECUTE, STMT_LONG_DATA, STMT_CLOSE = 14, 22, 23, 24, 25
-STMT_RESET, SET_OPTION, RESET_CONNECTION = 26, 27, 31
+COM_RESET_CONNECTION: Final = 31
 
 _log = logging.getLogger(__name__)
 
@@ -186,9 +161,9 @@ class Connection:
         payload = channel.read(LOGIN_LIMIT_BYTES)
         fields = Fields(payload)
         flags = fields.number(4)
-        if not flags & PROTOCOL_41:
+        if not flags & CLIENT.PROTOCOL_41:
             raise ProtocolError(1043, "bad handshake: protocol 4.1 is needed")
-        if flags & SSL and len(payload) == 32:
+        if flags & CLIENT.SSL and len(payload) == 32:
             if self.server.tls is None:
                 raise ProtocolError(1043, "bad handshake: TLS is not offered here")
             self._encrypt(self.server.tls)
@@ -199,8 +174,10 @@ class Connection:
         fields.take(4 + 1 + 23)
         user = fields.until_zero().decode("utf-8", "replace")
         proof = _proof(fields, flags)
-        database = fields.until_zero().decode("utf-8", "replace") if flags & CONNECT_WITH_DB and fields.left else ""
-        plugin = fields.until_zero() if flags & PLUGIN_AUTH and fields.left else NATIVE_PASSWORD
+        database = (
+            fields.until_zero().decode("utf-8", "replace") if flags & CLIENT.CONNECT_WITH_DB and fields.left else ""
+        )
+        plugin = fields.until_zero() if flags & CLIENT.PLUGIN_AUTH and fields.left else NATIVE_PASSWORD
         if plugin != NATIVE_PASSWORD:
             channel.write(b"\xfe" + NATIVE_PASSWORD + b"\0" + self.salt + b"\0")
             channel.flush()
@@ -218,7 +195,7 @@ class Connection:
         return session
 
     def _greet(self) -> None:
-        capabilities = OFFERED | (SSL if self.server.tls else 0)
+        capabilities = OFFERED | (CLIENT.SSL if self.server.tls else 0)
         self.channel.write(
             b"\x0a" + SERVER_VERSION.encode() + b"\0" + self.id.to_bytes(4, "little") + self.salt[:8] + b"\0",
             (capabilities & 0xFFFF).to_bytes(2, "little") + b"\x2d" + AUTOCOMMIT.to_bytes(2, "little"),
@@ -260,10 +237,10 @@ class Connection:
             if not payload:
                 raise ProtocolError(1047, "an empty command")
             command = payload[0]
-            if command == QUIT:
+            if command == COMMAND.COM_QUIT:
                 return
-            if command in (STMT_CLOSE, STMT_LONG_DATA):  # they have no answer
-                self._prepared.note(command == STMT_CLOSE, payload)
+            if command in (COMMAND.COM_STMT_CLOSE, COMMAND.COM_STMT_SEND_LONG_DATA):  # they have no answer
+                self._prepared.note(command == COMMAND.COM_STMT_CLOSE, payload)
                 continue
             try:
                 self._command(session, command, payload)
@@ -272,35 +249,35 @@ class Connection:
             channel.flush()
 
     def _command(self, session: ServerSession, command: int, payload: bytes) -> None:
-        if command == QUERY:
+        if command == COMMAND.COM_QUERY:
             statements = _asked(partial(session.split, payload[1:]))
             for number, statement in enumerate(statements, 1):
                 self._answer(_asked(partial(session.query, statement)), has_more=number < len(statements))
-        elif command in (PING, RESET_CONNECTION):
-            if command == RESET_CONNECTION and isinstance(session, PreparingSession):
+        elif command in (COMMAND.COM_PING, COM_RESET_CONNECTION):
+            if command == COM_RESET_CONNECTION and isinstance(session, PreparingSession):
                 _asked(session.reset)
                 self._prepared, self._last = PreparedStatements(), Done()
             self.channel.write(OK)
-        elif command == INIT_DB:
+        elif command == COMMAND.COM_INIT_DB:
             _asked(partial(session.use, payload[1:].decode("utf-8", "replace")))
             self.channel.write(OK)
-        elif command == SET_OPTION:
+        elif command == COMMAND.COM_SET_OPTION:
             self.channel.write(EOF)
-        elif command == STATISTICS:
+        elif command == COMMAND.COM_STATISTICS:
             self.channel.write(b"Uptime: 0")
-        elif command == STMT_PREPARE and isinstance(session, PreparingSession):
+        elif command == COMMAND.COM_STMT_PREPARE and isinstance(session, PreparingSession):
             count = _asked(partial(session.prepare, payload[1:]))
             for part in self._prepared.add(payload[1:], count):
                 self.channel.write(part)
-        elif command == STMT_EXECUTE and isinstance(session, PreparingSession):
+        elif command == COMMAND.COM_STMT_EXECUTE and isinstance(session, PreparingSession):
             text, parameters = self._prepared.bound(payload)
             self._answer(_asked(partial(session.execute, text, parameters)), binary=True)
-        elif command == STMT_RESET and isinstance(session, PreparingSession):
+        elif command == COMMAND.COM_STMT_RESET and isinstance(session, PreparingSession):
             self._prepared.reset(payload)
             self.channel.write(OK)
-        elif command == STMT_PREPARE:
+        elif command == COMMAND.COM_STMT_PREPARE:
             raise StatementError(1295, "prepared statements are not served here: send the statement as text")
-        elif command == FIELD_LIST:
+        elif command == COMMAND.COM_FIELD_LIST:
             raise StatementError(1047, "field lists are not served here: ask mo_catalog.mo_columns", "08S01")
         else:
             raise StatementError(1047, f"unknown command {command}", "08S01")
@@ -372,8 +349,8 @@ def _asked(ask: Callable[[], T]) -> T:
 
 def _proof(fields: Fields, flags: int) -> bytes:
     """What a login sends to prove that it knows the password."""
-    if flags & LENENC_AUTH:
+    if flags & CLIENT.PLUGIN_AUTH_LENENC_CLIENT_DATA:
         return fields.length_encoded()
-    if flags & SECURE_CONNECTION:
+    if flags & CLIENT.SECURE_CONNECTION:
         return fields.take(fields.number(1))
     return fields.until_zero()
