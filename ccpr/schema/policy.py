@@ -13,50 +13,35 @@ on (B4).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ccpr.schema import table_diff
 from ccpr.schema.choices import DdlPolicy
 from ccpr.schema.table_changes import CatalogChange, ChangeKind
-from ccpr.schema.table_diff import (
-    ColumnAdded,
-    ColumnCommentChanged,
-    ColumnDefaultChanged,
-    ColumnNullabilityChanged,
-    ColumnRenamed,
-    ColumnRetyped,
-    ColumnVisibilityChanged,
-    ConstraintAdded,
-    ConstraintDropped,
-    DefinitionChange,
-    IndexAdded,
-    IndexDropped,
-    TableCommentChanged,
-    TableOptionsChanged,
-    TableRenamed,
-)
+from ccpr.schema.table_diff import ColumnRetyped, DefinitionChange
 
 # What `additive` applies, unless the change is destructive (a narrower type is). Renames, moves and another key are
 # not among them: they take a name, a place or a row's identity away from a reader.
 _ADDITIONS = (
-    ColumnAdded,
+    table_diff.ColumnAdded,
     ColumnRetyped,
-    ColumnNullabilityChanged,
-    ColumnDefaultChanged,
-    ColumnCommentChanged,
-    ColumnVisibilityChanged,
-    IndexAdded,
-    IndexDropped,
-    ConstraintAdded,
-    ConstraintDropped,
-    TableCommentChanged,
-    TableOptionsChanged,
+    table_diff.ColumnNullabilityChanged,
+    table_diff.ColumnDefaultChanged,
+    table_diff.ColumnCommentChanged,
+    table_diff.ColumnVisibilityChanged,
+    table_diff.IndexAdded,
+    table_diff.IndexDropped,
+    table_diff.ConstraintAdded,
+    table_diff.ConstraintDropped,
+    table_diff.TableCommentChanged,
+    table_diff.TableOptionsChanged,
 )
 _IN_PLACE = (
-    TableRenamed,
-    TableCommentChanged,
-    ColumnRenamed,
-    IndexAdded,
-    IndexDropped,
-    ConstraintAdded,
-    ConstraintDropped,
+    table_diff.TableRenamed,
+    table_diff.TableCommentChanged,
+    table_diff.ColumnRenamed,
+    table_diff.IndexAdded,
+    table_diff.IndexDropped,
+    table_diff.ConstraintAdded,
+    table_diff.ConstraintDropped,
 )
 _APPLIED: dict[DdlPolicy, tuple[type, ...]] = {
     DdlPolicy.ADDITIVE: _ADDITIONS,

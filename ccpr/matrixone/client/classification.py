@@ -11,32 +11,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ccpr.matrixone.client.errors import (
-    AccessDenied,
-    ConnectionLost,
-    ConnectionStalled,
-    DatabaseMissing,
-    HistoryUnreadable,
-    NotPermitted,
-    ObjectGone,
-    PartitionedTable,
-    PublicationMissing,
-    SnapshotExists,
-    SnapshotGone,
-    SnapshotLimit,
-    SnapshotOutcomeUnknown,
-    SnapshotWaits,
-    StaleRead,
-    StatementFailed,
-    StatementUnknown,
-    TableMissing,
-    TlsFailed,
-    UnsupportedTable,
-    UpstreamBusy,
-    UpstreamError,
-    UpstreamStopping,
-    UpstreamUnreachable,
-)
+from ccpr.matrixone.client import errors
+from ccpr.matrixone.client.errors import UpstreamError
 from ccpr.matrixone.client.limits import Stalled
 
 _LONGEST_SUBJECT = 200
@@ -63,13 +39,13 @@ def describe(statement: str) -> str:
     return f"statement {line if len(line) <= _LONGEST_SUBJECT else line[: _LONGEST_SUBJECT - 1] + '…'}"
 
 
-def _admit(found: re.Match[str], _statement: str) -> str:
+def _admit(found: re.Match[str]) -> str:
     account, publisher, publication = found["account"], found["publisher"], found["publication"]
     clause = "ALL" if account == publisher else f"ADD {account}"
     return f"As admin of account {publisher}: ALTER PUBLICATION {publication} ACCOUNT {clause}."
 
 
-def _publish(found: re.Match[str], _statement: str) -> str:
+def _publish(found: re.Match[str]) -> str:
     publisher, publication = found["publisher"], found["publication"]
     clause = "ALL" if publisher == "sys" else "sys"
     create = f"CREATE PUBLICATION {publication} DATABASE <database> ACCOUNT {clause}"
@@ -86,11 +62,11 @@ class _Rule:
     kind: type[UpstreamError]
     text: re.Pattern[str] | None = None
     numbers: frozenset[int] = frozenset()
-    remedy: Callable[[re.Match[str], str], str] | None = None
+    remedy: Callable[[re.Match[str]], str] | None = None
 
 
 def _rule(
-    kind: type[UpstreamError], text: str = "", *numbers: int, remedy: Callable[[re.Match[str], str], str] | None = None
+    kind: type[UpstreamError], text: str = "", *numbers: int, remedy: Callable[[re.Match[str]], str] | None = None
 ) -> _Rule:
     return _Rule(kind, re.compile(text, re.I | re.S) if text else None, frozenset(numbers), remedy)
 
@@ -121,49 +97,49 @@ _BUSY_NUMBERS = (
     *(20701, 20703, 20705, 20706, 20709, 20710),
 )
 _RULES = (
-    _rule(UpstreamStopping, _STOPPING, *_STOPPING_NUMBERS),
-    _rule(HistoryUnreadable, _HISTORY),
-    _rule(NotPermitted, r"not allowed to execute publication internal command"),
+    _rule(errors.UpstreamStopping, _STOPPING, *_STOPPING_NUMBERS),
+    _rule(errors.HistoryUnreadable, _HISTORY),
+    _rule(errors.NotPermitted, r"not allowed to execute publication internal command"),
     _rule(
-        NotPermitted,
+        errors.NotPermitted,
         rf"account {_NAME.format('account')} does not have permission to access publication "
         rf"{_NAME.format('publisher')}\.{_NAME.format('publication')}(?=[\s,;:'\"`]|$)",
         remedy=_admit,
     ),
-    _rule(NotPermitted, r"does not have permission to access publication|not allowed to access publication"),
+    _rule(errors.NotPermitted, r"does not have permission to access publication|not allowed to access publication"),
     _rule(
-        PublicationMissing,
+        errors.PublicationMissing,
         rf"publication {_NAME.format('publisher')}\.{_NAME.format('publication')} (?:does not|doesn't) exist",
         remedy=_publish,
     ),
     _rule(
-        PublicationMissing,
+        errors.PublicationMissing,
         r"publication \S+ (?:does not|doesn't) exist|there is no publication|publication \S+ is not exist",
     ),
-    _rule(SnapshotGone, r"find 0 snapshot records by name|snapshot not found|snapshot \S+ does not exist"),
-    _rule(StaleRead, r"stale read", 22101),
-    _rule(ObjectGone, r"file \S+ is not found", 20405),
-    _rule(PartitionedTable, r"panic\b.*\bnot implemented"),
-    _rule(UnsupportedTable, r"(?:external|cluster) table is not supported"),
-    _rule(SnapshotExists, r"duplicate entry .* for key '?\(?sname|snapshot \S+ already exists"),
-    _rule(SnapshotLimit, r"feature SNAPSHOT with scope \w+ has reached the limit"),
-    _rule(NotPermitted, r"do not have privilege to execute"),
-    _rule(DatabaseMissing, r"\bdatabase .+ (?:does not|doesn't) exist|unknown database", 1049, 1008),
-    _rule(TableMissing, r"\btable .+ (?:does not|doesn't) exist|no such table", 1146, 1051),
-    _rule(StatementUnknown, r"SQL parser error|SQL syntax|invalid .* command format", 1064, 1149),
+    _rule(errors.SnapshotGone, r"find 0 snapshot records by name|snapshot not found|snapshot \S+ does not exist"),
+    _rule(errors.StaleRead, r"stale read", 22101),
+    _rule(errors.ObjectGone, r"file \S+ is not found", 20405),
+    _rule(errors.PartitionedTable, r"panic\b.*\bnot implemented"),
+    _rule(errors.UnsupportedTable, r"(?:external|cluster) table is not supported"),
+    _rule(errors.SnapshotExists, r"duplicate entry .* for key '?\(?sname|snapshot \S+ already exists"),
+    _rule(errors.SnapshotLimit, r"feature SNAPSHOT with scope \w+ has reached the limit"),
+    _rule(errors.NotPermitted, r"do not have privilege to execute"),
+    _rule(errors.DatabaseMissing, r"\bdatabase .+ (?:does not|doesn't) exist|unknown database", 1049, 1008),
+    _rule(errors.TableMissing, r"\btable .+ (?:does not|doesn't) exist|no such table", 1146, 1051),
+    _rule(errors.StatementUnknown, r"SQL parser error|SQL syntax|invalid .* command format", 1064, 1149),
     _rule(
-        AccessDenied,
+        errors.AccessDenied,
         r"access denied|there is no (?:tenant|account|user|role)\b|check password failed"
         r"|has not been granted to the user|\bsuspended\b",
         1044,
         1045,
         1698,
     ),
-    _rule(UpstreamBusy, _BUSY, *_BUSY_NUMBERS),
+    _rule(errors.UpstreamBusy, _BUSY, *_BUSY_NUMBERS),
     # The only inner text of a wrapper that says that what it names is not there: so for a database that is missing, and
     # for one of a past that cannot be read. Which of the two, the present says (`ccpr.pipeline.ends`).
-    _rule(DatabaseMissing, r"failed to get database: ExpectedEOB"),
-    _rule(HistoryUnreadable, r"\bExpectedEOB\b"),
+    _rule(errors.DatabaseMissing, r"failed to get database: ExpectedEOB"),
+    _rule(errors.HistoryUnreadable, r"\bExpectedEOB\b"),
 )
 
 # Numbers of the client library; 0 if it gave none (packets out of step).
@@ -172,7 +148,7 @@ _NOT_CONNECTED = frozenset({2002, 2003, 2005})
 _EMPTY_PAST = re.compile(r"\bExpectedEOB\b")  # the server's own error packet may have number 0
 _TLS = 2026
 _TLS_HANG_UP = ssl.SSLEOFError, ssl.SSLZeroReturnError  # the peer closed during the handshake: trying again may help
-_MAY_HAVE_HAPPENED = frozenset({UpstreamStopping, UpstreamBusy})
+_MAY_HAVE_HAPPENED = frozenset({errors.UpstreamStopping, errors.UpstreamBusy})
 _TIMED_OUT = "timed out"  # the client library's word for an answer that has not come
 _CREATE_SNAPSHOT = re.compile(r"\s*create\s+snapshot\b", re.I)
 _SNAPSHOT_CHANGE = re.compile(r"\s*(?:create|drop)\s+snapshot\b", re.I)
@@ -212,26 +188,26 @@ def _kind(
 ) -> tuple[type[UpstreamError], str | None]:
     cause = getattr(error, "original_exception", error)
     if number == _TLS or (isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_HANG_UP)):
-        return TlsFailed, None
+        return errors.TlsFailed, None
     if number in _NOT_CONNECTED:
-        return UpstreamUnreachable, None
+        return errors.UpstreamUnreachable, None
     if number == 0 and _EMPTY_PAST.search(text):
-        return HistoryUnreadable, None
+        return errors.HistoryUnreadable, None
     if number in _LOST:
         if connecting:
-            return UpstreamUnreachable, None
+            return errors.UpstreamUnreachable, None
         if _SNAPSHOT_CHANGE.match(statement):
             waits = _CREATE_SNAPSHOT.match(statement) and _TIMED_OUT in text
-            return (SnapshotWaits if waits else SnapshotOutcomeUnknown), None
-        return (ConnectionStalled if isinstance(error, Stalled) else ConnectionLost), None
+            return (errors.SnapshotWaits if waits else errors.SnapshotOutcomeUnknown), None
+        return (errors.ConnectionStalled if isinstance(error, Stalled) else errors.ConnectionLost), None
     for rule in _RULES:
         found = rule.text.search(text) if rule.text is not None else None
         if found is None and number not in rule.numbers:
             continue
         if rule.kind in _MAY_HAVE_HAPPENED and not connecting and _SNAPSHOT_CHANGE.match(statement):
             # Where it was given up, or waited for something inside the server, the commit may have succeeded.
-            return SnapshotOutcomeUnknown, None
-        return rule.kind, rule.remedy(found, statement) if rule.remedy is not None and found is not None else None
+            return errors.SnapshotOutcomeUnknown, None
+        return rule.kind, rule.remedy(found) if rule.remedy is not None and found is not None else None
     if not connecting and _SNAPSHOT_CHANGE.match(statement):
-        return SnapshotOutcomeUnknown, None
-    return StatementFailed, None
+        return errors.SnapshotOutcomeUnknown, None
+    return errors.StatementFailed, None
