@@ -6,12 +6,15 @@ is answered. What calls a function that is not known, or names anything else, is
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from ccpr.mysql.catalog_tables import INFORMATION_SCHEMA, columns_of
+from ccpr.mysql.select_scope import ShownColumn
 from ccpr.mysql.statement_text import TEXT_MARK, StatementText
+from ccpr.mysql.value_kinds import INT, TEXT
 
 Constant = Callable[[str], str | int | None]
 _OF_SESSION = frozenset(("database", "schema", "version", "user", "session_user", "system_user", "connection_id"))
@@ -31,6 +34,14 @@ class CatalogQuery:
     sql: str
     tables: frozenset[str]
     names: tuple[str, ...]
+
+    def columns(self, found: pa.Schema) -> list[ShownColumn]:
+        """Whole numbers and texts."""
+        named = found.names
+        if len(self.names) == len(named) and "*" not in self.names:
+            named = [name or other for name, other in zip(self.names, named, strict=True)]
+        kinds = [INT if pa.types.is_integer(one) or pa.types.is_boolean(one) else TEXT for one in found.types]
+        return [ShownColumn(name, kind) for name, kind in zip(named, kinds, strict=True)]
 
 
 def catalog_query(text: StatementText, database: str, constant: Constant) -> CatalogQuery | None:

@@ -4,7 +4,7 @@ how many run at once."""
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -19,12 +19,11 @@ from ccpr.mirror.errors import QueryFailed
 from ccpr.mirror.sql import PointTable
 from ccpr.mysql.engines import MOST_AT_ONCE, Engines, StatementEngine
 from ccpr.mysql.login_limits import ConditionedRows
-from ccpr.mysql.select_scope import Translated
+from ccpr.mysql.select_scope import ShownColumn
 from ccpr.mysql.wire_values import PIECE_BYTES, described, framed
 
 ReadTables: TypeAlias = dict[str, PointTable | ConditionedRows | pa.Table]  # by their names in a statement
 MOST_ROWS = 10_000_000  # of one result
-MOST_ROWS_KEPT = 200_000  # of one that is not streamed
 BATCH_ROWS = 2048
 _log = logging.getLogger(__name__)
 
@@ -79,7 +78,8 @@ class QueryRunner:
 
     def rows_of(
         self,
-        translated: Translated,
+        sql: str,
+        columns_of: Callable[[pa.Schema], Sequence[ShownColumn]],
         tables: ReadTables,
         held: ExitStack,
         *,
@@ -93,8 +93,9 @@ class QueryRunner:
         self._held = held
         until = time.monotonic() + (seconds or self._limits.seconds)
         try:
-            columns = tuple(described(column) for column in translated.columns)
-            reader = self._start(translated.sql, tables, held, until, seconds or self._limits.seconds)
+            reader = self._start(sql, tables, held, until, seconds or self._limits.seconds)
+            shown = columns_of(reader.schema)
+            columns = tuple(map(described, shown))
         except BaseException:
             held.close()
             raise
@@ -102,7 +103,7 @@ class QueryRunner:
         def frames(sequence: int) -> Iterator[tuple[memoryview, int]]:
             with held:
                 sent = 0
-                for batch in self._batches(reader, translated.sql):
+                for batch in self._batches(reader):
                     if most is not None:
                         batch = batch.slice(0, max(0, most - sent))
                     sent += batch.num_rows
@@ -110,26 +111,12 @@ class QueryRunner:
                         text = f"the result has more than {self._limits.rows} rows: ask for fewer with LIMIT"
                         raise StatementError(1104, text, "42000")
                     for piece in _pieces(batch):
-                        found, sequence = framed(piece, translated.columns, sequence, binary=binary)
+                        found, sequence = framed(piece, shown, sequence, binary=binary)
                         yield found, sequence
                     if sent == most:
                         return
 
         return FramedRows(columns, frames, max(1.0, until - time.monotonic()) + 1.0)
-
-    def table_of(self, sql: str, tables: ReadTables, seconds: float | None = None) -> pa.Table:
-        """All rows of a query that is known to have few. Raises StatementError 1104 for one that has not."""
-        self._held.close()
-        seconds, found, count = seconds or self._limits.seconds, list[pa.RecordBatch](), 0
-        with ExitStack() as held:
-            reader = self._start(sql, tables, held, time.monotonic() + seconds, seconds)
-            for batch in self._batches(reader, sql):
-                found.append(batch)
-                count += batch.num_rows
-                if count > MOST_ROWS_KEPT:
-                    text = f"the result has more than {MOST_ROWS_KEPT} rows: ask for fewer"
-                    raise StatementError(1104, text, "42000")
-            return pa.Table.from_batches(found, reader.schema)
 
     def _start(
         self,
@@ -164,7 +151,7 @@ class QueryRunner:
         with self._lock:
             self._engine = None
 
-    def _batches(self, reader: pa.RecordBatchReader, sql: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         import duckdb
 
         try:

@@ -28,8 +28,8 @@ from ccpr.mysql.login_limits import ConditionedRows, condition_sql
 from ccpr.mysql.query_runner import QueryLimits, QueryRunner, ReadTables, exact_reading, told
 from ccpr.mysql.replicas import Database, Replicas, ServedReplica
 from ccpr.mysql.select_rules import translated_once
-from ccpr.mysql.select_scope import ReadTable
-from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, cells_of, show, texts
+from ccpr.mysql.select_scope import ReadTable, ShownColumn
+from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show, texts
 from ccpr.mysql.sql_metrics import StatementCounts
 from ccpr.mysql.statement_text import (
     StatementText,
@@ -321,10 +321,10 @@ class ReplicaSession:
 
     # ---- SELECT
 
-    def _select(self, text: StatementText, *, binary: bool) -> FramedRows | ResultSet:
+    def _select(self, text: StatementText, *, binary: bool) -> FramedRows:
         catalog = catalog_query(text, self.database, self._constant)
         if catalog is not None:
-            return self._of_catalog(catalog)
+            return self._of_catalog(catalog, binary=binary)
         held = ExitStack()
         reader = _StatementTables(self, text, held)
         try:
@@ -332,11 +332,21 @@ class ReplicaSession:
         except BaseException:
             held.close()
             raise
-        return self._runner.rows_of(
-            found, reader.used, held, binary=binary, most=self._most_rows, seconds=self._seconds
-        )
+        return self._rows_of(found.sql, lambda _: found.columns, reader.used, held, binary=binary)
 
-    def _of_catalog(self, query: CatalogQuery) -> ResultSet:
+    def _rows_of(
+        self,
+        sql: str,
+        columns_of: Callable[[pa.Schema], Sequence[ShownColumn]],
+        tables: ReadTables,
+        held: ExitStack,
+        *,
+        binary: bool,
+    ) -> FramedRows:
+        most, seconds = self._most_rows, self._seconds
+        return self._runner.rows_of(sql, columns_of, tables, held, binary=binary, most=most, seconds=seconds)
+
+    def _of_catalog(self, query: CatalogQuery, *, binary: bool) -> FramedRows:
         tables = ReadTables()
         with ExitStack() as held:  # points are read while the tables are made
             for name in query.tables:
@@ -344,8 +354,7 @@ class ReplicaSession:
                 if found is None:
                     raise StatementError(1109, f"Unknown table '{name:.100}' in {INFORMATION_SCHEMA}", "42S02")
                 tables[name] = found[0]
-        rows = self._runner.table_of(query.sql, tables, self._seconds)
-        return cells_of(rows if self._most_rows is None else rows.slice(0, self._most_rows), query.names)
+        return self._rows_of(query.sql, query.columns, tables, ExitStack(), binary=binary)
 
     def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable | ConditionedRows, ReadTable]:
         """Raises StatementError 1146."""
@@ -451,7 +460,7 @@ class _StatementTables:
 
     def _at(self, replica: ServedReplica, number: int | None) -> Point:
         if number is not None:
-            at = self._text.points[number].at
+            at = self._text.points[number]
             if isinstance(at, int) and at < FIRST_INSTANT:
                 raise refused("{MO_TS = …}", "it takes nanoseconds since 1970")
             return self._held.enter_context(self._session._replicas.reading(replica, at))

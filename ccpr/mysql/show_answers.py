@@ -4,9 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-import pyarrow as pa
-
-from ccpr.matrixone.server.answers import BIGINT, VAR_STRING, ResultColumn, ResultSet, StatementError
+from ccpr.matrixone.server.answers import VAR_STRING, ResultColumn, ResultSet, StatementError
 from ccpr.matrixone.server.like import Like
 from ccpr.matrixone.server.select_values import variables_of
 from ccpr.matrixone.server.tokens import Tokens
@@ -25,7 +23,7 @@ from ccpr.mysql.catalog_tables import (
 from ccpr.mysql.replicas import Database
 from ccpr.mysql.statement_text import refused
 
-_UTF8, _BINARY = 45, 63
+_UTF8 = 45
 _CHARSETS: Final = frozenset(("utf8", "utf8mb3", "utf8mb4"))
 VARIABLES: Final[Mapping[str, str | int]] = {
     **variables_of("ccpr"),
@@ -102,23 +100,6 @@ def texts(head: str | Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet
     cells = [tuple(None if cell is None else str(cell) for cell in row) for row in rows]
     names = head.split(",") if isinstance(head, str) else head
     return ResultSet(tuple(ResultColumn(name, VAR_STRING, _UTF8) for name in names), cells)
-
-
-def cells_of(found: pa.Table, names: Sequence[str]) -> ResultSet:
-    """A small table: whole numbers and texts. `names` of its columns, where it has others."""
-    kinds = [pa.types.is_integer(one.type) or pa.types.is_boolean(one.type) for one in found.schema]
-    named = found.schema.names
-    if len(names) == len(named) and "*" not in names:
-        named = [name or other for name, other in zip(names, named, strict=True)]
-    columns = tuple(
-        ResultColumn(name, BIGINT, _BINARY) if is_whole else ResultColumn(name, VAR_STRING, _UTF8)
-        for name, is_whole in zip(named, kinds, strict=True)
-    )
-    cells = [
-        [None if cell is None else int(cell) if is_whole else str(cell) for cell in column.to_pylist()]
-        for column, is_whole in zip(found.columns, kinds, strict=True)
-    ]
-    return ResultSet(columns, list(zip(*cells, strict=True)))
 
 
 def _databases(session: ShowingSession, tokens: Tokens, full: bool) -> ResultSet:
