@@ -7,7 +7,7 @@ A database is called as upstream. Where two subscriptions have one of that name,
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -97,8 +97,8 @@ class _Held:
 class Replicas:
     """Thread-safe. `stop` gives all points back."""
 
-    def __init__(self, workspace: Workspace, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.workspace, self._monotonic, self._lock = workspace, monotonic, Lock()
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace, self._lock = workspace, Lock()
         self._logins = PortLogins(workspace.log.engine, workspace.vault)
         self._looked, self._databases = float("-inf"), list[Database]()
         self._known_logins: dict[str, PortLogin] = {}
@@ -123,7 +123,7 @@ class Replicas:
         """What a login may do now. One that is gone, or is none of a MySQL client any more, may read nothing."""
         name = name.lower()
         with self._lock:
-            if self._monotonic() - self._looked >= LOOK_SECONDS or name not in self._known_logins:  # it may be new
+            if time.monotonic() - self._looked >= LOOK_SECONDS or name not in self._known_logins:  # it may be new
                 self._look()
             found = self._known_logins.get(name)
         return found or PortLogin(name, self.workspace.now(), LoginRole.READER, frozenset())
@@ -158,7 +158,7 @@ class Replicas:
             Database(name if counts[name.lower()] == 1 else f"{replica.name}.{name}", name, replica)
             for name, replica in found
         ]
-        self._looked = self._monotonic()
+        self._looked = time.monotonic()
 
     def _replica(self, row: LogRow) -> ServedReplica:
         subscription = Subscription.from_row(row)
@@ -183,7 +183,7 @@ class Replicas:
         finally:
             with self._lock:
                 held.readers -= 1
-                held.idle_since = self._monotonic()
+                held.idle_since = time.monotonic()
 
     def _take(self, replica: ServedReplica, at: int | datetime | str | None) -> _Held:
         for attempt in range(_ATTEMPTS):
@@ -217,7 +217,7 @@ class Replicas:
         """Give back what no statement reads. Called every second: what the state database does not take now is given
         back by a later call. Raises StateUnavailable."""
         with self._lock:
-            before = float("inf") if at_once else self._monotonic() - IDLE_SECONDS
+            before = float("inf") if at_once else time.monotonic() - IDLE_SECONDS
             for key, held in list(self._held.items()):
                 if not held.readers and held.idle_since <= before and task_id in (None, key[0]):
                     self._unpinning.add((key[0], held.pin))

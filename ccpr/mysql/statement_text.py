@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from ccpr.matrixone.errors import Terminal
 from ccpr.matrixone.server.answers import StatementError
@@ -39,11 +39,7 @@ _BEFORE_TEXT = re.compile(r"_\w+|[xbn]", re.IGNORECASE)  # they give the string 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 
-@dataclass(frozen=True, slots=True)
-class AskedPoint:
-    """Of `{…}` behind a table's name: a time, or the name of a held point."""
-
-    at: int | datetime | str
+AskedPoint: TypeAlias = int | datetime | str  # of `{…}` behind a table's name: a time, or the name of a held point
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +64,14 @@ def tokens_of(text: str) -> list[Token]:
         found = complete_tokens(text)
     except SqlUnclosed as error:
         raise StatementError(1064, "SQL syntax: a string, name or comment has no end", "42000") from error
-    while found and found[-1].value == ";" and found[-1].kind == "sign":
+    while found and found[-1].is_sign(";"):
         found.pop()
-    if any(token.kind == "sign" and token.value == ";" for token in found):
+    if any(token.is_sign(";") for token in found):
         raise StatementError(1064, "SQL syntax: one statement at a time", "42000")
     depth = most = 0
     for token in found:
-        if token.kind == "sign":
-            depth += (token.value == "(") - (token.value == ")")
-            most = max(most, depth)
+        depth += token.is_sign("(") - token.is_sign(")")
+        most = max(most, depth)
     if len(found) > MOST_TOKENS or most > MOST_DEPTH:
         raise StatementRefused(
             f"it has {len(found)} words, {most} parentheses in one another; {MOST_TOKENS} and {MOST_DEPTH} are taken",
@@ -87,7 +82,7 @@ def tokens_of(text: str) -> list[Token]:
 
 def parameters_in(text: str) -> int:
     """How many `?` it has."""
-    return sum(token.kind == "sign" and token.value == "?" for token in tokens_of(text))
+    return sum(token.is_sign("?") for token in tokens_of(text))
 
 
 def understood(
@@ -106,12 +101,12 @@ def understood(
             parts.append(_mark(result, token.value))
         elif token.kind == "variable" and not token.value.startswith("@@"):
             parts.append(_written(result, variables.get(token.value.lower())))
-        elif token.kind == "sign" and token.value == "?":
+        elif token.is_sign("?"):
             value = next(given, _NOT_GIVEN)
             if value is _NOT_GIVEN:
                 raise StatementError(1064, "SQL syntax: a ? that is no parameter of a prepared statement", "42000")
             parts.append(_written(result, value))
-        elif token.kind == "sign" and token.value == "{":
+        elif token.is_sign("{"):
             place = _point(tokens, place, result)
             name = before.value if before is not None else ""
             if before is None or before.kind not in ("word", "name"):
@@ -171,7 +166,7 @@ def _written(result: StatementText, value: object) -> str:
 
 def _point(tokens: Sequence[Token], place: int, result: StatementText) -> int:
     """What stands in `{…}`. Returns the place of its end."""
-    end = next((n for n in range(place, len(tokens)) if tokens[n].value == "}" and tokens[n].kind == "sign"), None)
+    end = next((n for n in range(place, len(tokens)) if tokens[n].is_sign("}")), None)
     inner = tokens[place + 1 : end]
     words = tuple(token.value.lower() for token in inner if token.kind != "text")
     value = inner[-1].value if inner else ""
@@ -180,11 +175,11 @@ def _point(tokens: Sequence[Token], place: int, result: StatementText) -> int:
     if words[0] == "mo_ts":
         if not value.isdecimal() or len(value) > 19:
             raise refused("{MO_TS = …}", "it takes nanoseconds since 1970")
-        result.points.append(AskedPoint(int(value)))
+        result.points.append(int(value))
     elif words[0] == "snapshot":
-        result.points.append(AskedPoint(value))
+        result.points.append(value)
     else:
-        result.points.append(AskedPoint(moment_of(value)))
+        result.points.append(moment_of(value))
     return end
 
 
@@ -201,16 +196,15 @@ def moment_of(text: str) -> datetime:
 def _names(text: str, tokens: Sequence[Token]) -> list[str]:
     depth, start, names = 0, None, list[str]()
     for place, token in enumerate(tokens):
-        if token.kind == "sign" and token.value in "()":
-            depth += 1 if token.value == "(" else -1
+        depth += token.is_sign("(") - token.is_sign(")")
         if start is None:
             if depth == 0 and token.is_word("SELECT"):
                 start = place + 1
             continue
-        if depth > 0 or (token.kind == "sign" and token.value == ")" and depth == 0):
+        if depth > 0 or (token.is_sign(")") and depth == 0):
             continue
         is_end = token.kind == "word" and token.value.upper() in _ENDS
-        if depth < 0 or is_end or (token.kind == "sign" and token.value == ","):
+        if depth < 0 or is_end or (token.is_sign(",")):
             names.append(_name(text, tokens[start:place]))
             start = place + 1
             if depth < 0 or is_end:
