@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.schema import SchemaItem
 
 METADATA = sa.MetaData()
 _MYSQL_DIALECTS = ("mysql", "mariadb")
@@ -90,6 +91,13 @@ mo_ccpr_log = sa.Table(
     sa.Column("mirror_url", LONG_TEXT),  # where the mirror was last written, with the host of a folder; for messages
     sa.UniqueConstraint("live_name", name="ccpr_live_name"),
 )
+
+
+def _of_subscriptions(name: str, *items: SchemaItem) -> sa.Table:
+    """A table with rows of subscriptions: the task id is the first column of its key."""
+    return sa.Table(name, METADATA, sa.Column("task_id", sa.String(36), primary_key=True), *items)
+
+
 checkpoints = sa.Table(
     "ccpr_checkpoints",
     METADATA,
@@ -108,10 +116,8 @@ checkpoints = sa.Table(
     sa.Column("create_time", UTC_TIME, nullable=False),
     sa.Column("update_time", UTC_TIME, nullable=False),
 )
-points = sa.Table(
+points = _of_subscriptions(
     "ccpr_points",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),
     sa.Column("snapshot", sa.String(64), nullable=False),
@@ -122,17 +128,13 @@ points = sa.Table(
     sa.Column("objects_copied", sa.BigInteger, nullable=False),
     sa.Column("bytes_copied", sa.BigInteger, nullable=False),
 )
-point_definitions = sa.Table(  # a row for each point that has some: views, sequences
+point_definitions = _of_subscriptions(  # a row for each point that has some: views, sequences
     "ccpr_point_definitions",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("file", sa.String(255), nullable=False),  # its path in the mirror, which points may share
 )
-table_points = sa.Table(
+table_points = _of_subscriptions(
     "ccpr_table_points",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("gone", sa.Boolean, nullable=False),
@@ -148,10 +150,8 @@ table_points = sa.Table(
     sa.Column("row_count", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
 )
-quarantine = sa.Table(
+quarantine = _of_subscriptions(
     "ccpr_quarantine",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("database_name", LONG_TEXT, nullable=False),
     sa.Column("table_name", LONG_TEXT, nullable=False),
@@ -164,20 +164,16 @@ quarantine = sa.Table(
     sa.Column("subject", LONG_TEXT, nullable=False),
     sa.Column("remedy", LONG_TEXT, nullable=False),
 )
-behind_tables = sa.Table(
+behind_tables = _of_subscriptions(
     "ccpr_behind",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),  # a point
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("database_name", LONG_TEXT, nullable=False),  # as the table is called at that point upstream
     sa.Column("table_name", LONG_TEXT, nullable=False),
     sa.Column("stands_at", sa.BigInteger),  # the newest point that shows the table; null = none does
 )
-targets = sa.Table(
+targets = _of_subscriptions(
     "ccpr_targets",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("target_name", sa.String(60), primary_key=True),
     sa.Column("uri", LONG_TEXT, nullable=False),  # without the password
     sa.Column("sealed_password", LONG_TEXT, nullable=False),
@@ -200,18 +196,14 @@ targets = sa.Table(
     sa.Column("lake", LONG_TEXT),  # JSON: how the lake is kept; null = it is a database
     sa.Column("verified_at", UTC_TIME),  # when it last said itself where it is
 )
-objects = sa.Table(
+objects = _of_subscriptions(
     "ccpr_objects",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("object_name", sa.String(42), primary_key=True),
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("sha256", sa.LargeBinary(32), nullable=False),
 )
-references = sa.Table(
+references = _of_subscriptions(
     "ccpr_object_references",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("object_name", sa.String(42), primary_key=True),
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("from_lsn", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -219,43 +211,33 @@ references = sa.Table(
     sa.Index("ccpr_references_by_table", "task_id", "table_id"),
     sa.Index("ccpr_references_by_end", "task_id", "until_lsn"),
 )
-garbage = sa.Table(
+garbage = _of_subscriptions(
     "ccpr_garbage",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("path", sa.String(255), primary_key=True),
     # Seconds since 1970 by the upstream's clock. Until then readers may finish with a dropped point.
     sa.Column("due_at", sa.BigInteger, nullable=False),
 )
-holds = sa.Table(
+holds = _of_subscriptions(
     "ccpr_holds",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("hold_name", sa.String(64), primary_key=True),
     sa.Column("lsn", sa.BigInteger, nullable=False),  # a point that no rule lets go
     sa.Column("held_until", sa.BigInteger),  # nanoseconds, the upstream's clock; null = until it is released
     sa.Column("created_at", UTC_TIME, nullable=False),
 )
-kept_points = sa.Table(  # a row for each point before the chain
+kept_points = _of_subscriptions(  # a row for each point before the chain
     "ccpr_kept_points",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("next_lsn", sa.BigInteger, nullable=False),  # of the point that came directly after it
     sa.Column("next_ts", sa.BigInteger, nullable=False),
 )
-kept = sa.Table(  # what the mirror's head names besides the newest point
+kept = _of_subscriptions(  # what the mirror's head names besides the newest point
     "ccpr_kept",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("revision", sa.BigInteger, nullable=False),  # grows with each file
     sa.Column("file", sa.String(255), nullable=False),
     sa.Column("chain_from", sa.BigInteger, nullable=False),  # points of a lesser lsn are in the file, the others linked
 )
-figures = sa.Table(  # of the rows of a table at a point
+figures = _of_subscriptions(  # of the rows of a table at a point
     "ccpr_figures",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("table_id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("lsn", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("row_count", sa.BigInteger, nullable=False),
@@ -264,10 +246,8 @@ figures = sa.Table(  # of the rows of a table at a point
     sa.Column("made_by", sa.String(16), nullable=False),  # who read the rows: commit, target, drill, verify
     sa.Column("made_at", UTC_TIME, nullable=False),
 )
-drills = sa.Table(
+drills = _of_subscriptions(
     "ccpr_drills",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("started_at", UTC_TIME, primary_key=True),
     sa.Column("ended_at", UTC_TIME, nullable=False),
     sa.Column("lsn", sa.BigInteger, nullable=False),  # of the point that was restored
@@ -280,10 +260,8 @@ drills = sa.Table(
     sa.Column("differences", LONG_TEXT, nullable=False),  # JSON: by table, how it differed
     sa.Column("failure", LONG_TEXT),  # JSON
 )
-copies = sa.Table(  # a row for each second copy of a mirror
+copies = _of_subscriptions(  # a row for each second copy of a mirror
     "ccpr_copies",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("copy_id", sa.String(16), primary_key=True),  # of the place
     sa.Column("place", LONG_TEXT, nullable=False),  # URL, without a key
     sa.Column("encrypt", LONG_TEXT, nullable=False),  # where the key is
@@ -294,20 +272,16 @@ copies = sa.Table(  # a row for each second copy of a mirror
     sa.Column("attempts", sa.BigInteger, nullable=False),  # that failed since
     sa.Column("failure", LONG_TEXT),  # JSON
 )
-scrubs = sa.Table(
+scrubs = _of_subscriptions(
     "ccpr_scrubs",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("position", sa.String(42), nullable=False),  # the last object that was read; empty at the beginning
     sa.Column("began_at", UTC_TIME, nullable=False),  # of this round
     sa.Column("last_began_at", UTC_TIME),  # of the last one that came to its end
     sa.Column("repaired", sa.BigInteger, nullable=False),
     sa.Column("damaged", LONG_TEXT, nullable=False),  # JSON: path and reason
 )
-copy_scrubs = sa.Table(  # the same of each second copy
+copy_scrubs = _of_subscriptions(  # the same of each second copy
     "ccpr_copy_scrubs",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("copy_id", sa.String(16), primary_key=True),  # of the place
     sa.Column("position", sa.String(42), nullable=False),
     sa.Column("began_at", UTC_TIME, nullable=False),
@@ -315,10 +289,8 @@ copy_scrubs = sa.Table(  # the same of each second copy
     sa.Column("repaired", sa.BigInteger, nullable=False),
     sa.Column("damaged", LONG_TEXT, nullable=False),
 )
-pins = sa.Table(
+pins = _of_subscriptions(
     "ccpr_pins",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("snapshot_name", sa.String(64), primary_key=True),  # in lower case
     sa.Column("lsn", sa.BigInteger, nullable=False),  # the point that it shows
     sa.Column("snapshot_ts", sa.BigInteger, nullable=False),  # of that point
@@ -338,10 +310,8 @@ relay_users = sa.Table(
     sa.Column("role", sa.String(16)),  # `relay`, `reader` or `operator`; null: of the relay, before there were others
     sa.Column("limits", LONG_TEXT),  # of a reader, as JSON: tables, hidden columns, conditions of rows
 )
-followers = sa.Table(
+followers = _of_subscriptions(
     "ccpr_followers",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("follower_name", sa.String(60), primary_key=True),
     sa.Column("uri", LONG_TEXT, nullable=False),  # of the other cluster, without the password
     sa.Column("sealed_password", LONG_TEXT, nullable=False),
@@ -367,10 +337,8 @@ followers = sa.Table(
     sa.Column("copy_id", sa.BigInteger),  # of the writable copy that takes its place
     sa.Column("approved_lsn", sa.BigInteger),  # up to this point it may drop however many tables
 )
-iceberg_tables = sa.Table(  # a row for each Iceberg table of a lake
+iceberg_tables = _of_subscriptions(  # a row for each Iceberg table of a lake
     "ccpr_iceberg_tables",
-    METADATA,
-    sa.Column("task_id", sa.String(36), primary_key=True),
     sa.Column("target_name", sa.String(60), primary_key=True),
     sa.Column("table_uuid", sa.String(36), primary_key=True),
     sa.Column("database_name", LONG_TEXT, nullable=False),
