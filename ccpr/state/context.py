@@ -169,24 +169,7 @@ class Context:
         return {ref.name: role for role, ref in refs.items() if ref} | dict.fromkeys(orphans, "orphan")
 
     def to_text(self) -> str:
-        refs = {"open": self.open, "current": self.current, "previous": self.previous}
-        return json.dumps(  # not by `asdict`, whose copies cost more than the text
-            {
-                **{role: _flat(ref) for role, ref in refs.items()},
-                "to_drop": self.to_drop,
-                "attempts": self.attempts,
-                "capabilities": _flat(self.capabilities),
-                "list_rows": self.list_rows,
-                "unreplicated": self.unreplicated,
-                "copied_last": self.copied_last,
-                "relations": self.relations,
-                "doubt": _flat(self.doubt),
-                "late": self.late,
-                "settled": _flat(self.settled),
-                "row_rules": self.row_rules,
-                "by_rows": self.by_rows,
-            }
-        )
+        return json.dumps(_flat(self), default=_flat)
 
     @classmethod
     def from_text(cls, text: str | None) -> "Context":
@@ -225,8 +208,9 @@ def _new_name(uid: str, lsn: int, attempt: int) -> str:
     return f"xr_{uid}_{lsn}_{attempt}_{secrets.token_hex(3)}"
 
 
-def _flat(value: SnapshotRef | Capabilities | Doubt | Settled | None) -> dict[str, object] | None:
-    return None if value is None else {field.name: getattr(value, field.name) for field in fields(value)}
+def _flat(value: Any) -> dict[str, object]:
+    """A dataclass by the names of its fields: not by `asdict`, whose copies cost more than the text."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _ref(value: object) -> SnapshotRef:
