@@ -21,9 +21,7 @@ from ccpr.state.history import GlobalPoint
 from ccpr.state.keep_rules import KeepRules
 from ccpr.state.kept_records import KeptState
 from ccpr.state.log import SubscriptionRecords
-from ccpr.state.pins import needed_by_pins
 from ccpr.state.settings import Settings
-from ccpr.state.targets import needed_points
 
 _SECOND = 10**9  # nanoseconds
 EVERYTHING, NEWEST, COUNT, SPAN, HELD, NEEDED = "all points", "newest", "--retain", "--retain-for", "held", "needed"
@@ -196,5 +194,5 @@ def read_inventory(records: SubscriptionRecords) -> PointInventory:
     """The same, in the transaction of the caller."""
     points, watermark = records.history.global_points(), records.history.watermark()
     behind = records.quarantine.behind(points[-1].lsn).values() if points else ()
-    needed = needed_points(records.engine, records.task_id) + needed_by_pins(records.engine, records.task_id)
+    needed = records.targets.needed_points() + records.pins.needed_points()
     return PointInventory(points, watermark, behind, needed, records.kept.state())

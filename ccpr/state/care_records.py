@@ -121,8 +121,7 @@ class ScrubRecords(Records):
     def get(self, place: str = "") -> Scrub | None:
         """Of the copy at a place; of the mirror if none is named. Raises StateUnreadable."""
         table, key = _row_of(place)
-        found = self._rows(sa.select(table).where(self._mine(table, **key)))
-        return _SCRUBS[table].value(found[0]) if found else None
+        return self._first(_SCRUBS[table], sa.select(table).where(self._mine(table, **key)))
 
     def put(self, scrub: Scrub, place: str = "") -> None:
         table, key = _row_of(place)
@@ -222,7 +221,7 @@ class DrillRecords(Records):
         mine = self._mine(drills)
         with transaction(self.engine) as connection:
             connection.execute(drills.delete().where(self._mine(drills, started_at=drill.started_at)))
-            connection.execute(drills.insert().values(task_id=self.task_id, **_DRILL.cells(drill)))
+            self._insert(connection, drills, [_DRILL.cells(drill)])
             good = sa.select(sa.func.max(drills.c.started_at)).where(
                 mine, drills.c.failure.is_(None), drills.c.differences == "{}"
             )
@@ -271,7 +270,6 @@ class RowSumRecords(Records):
         mine = self._mine(figures, lsn=lsn)
         rows = [
             {
-                "task_id": self.task_id,
                 "table_id": table_id,
                 "lsn": lsn,
                 "row_count": one.rows,
@@ -285,7 +283,7 @@ class RowSumRecords(Records):
         for batch in batches(rows, _ROWS):
             ids = [row["table_id"] for row in batch]
             connection.execute(figures.delete().where(mine, figures.c.table_id.in_(ids)))
-            connection.execute(figures.insert(), batch)
+        self._insert(connection, figures, rows)
 
     @repeatable
     def complete(self, lsn: int, found: "Mapping[int, RowSum]", made_by: MadeBy, now: datetime) -> None:

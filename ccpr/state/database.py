@@ -5,11 +5,9 @@ Errors of the database become typed errors here. What is safe to repeat is repea
 (decision guarded-commit).
 
 Isolation. SQLite: a transaction that may write is BEGIN IMMEDIATE, so they run one after another; readers see what was
-committed when they began, and wait for nobody. MySQL and MariaDB: READ COMMITTED
-(decision guarded-commit). Claim, renewal and commit are each decided by one UPDATE with its whole condition
-in WHERE. InnoDB evaluates that against the newest committed row and holds the row's lock until the end, at any
-isolation level. REPEATABLE READ would only add gap locks, by which writers of two subscriptions block each other, and
-an old view for those who read again after waiting. What must be read at one moment is read by one statement.
+committed when they began, and wait for nobody. MySQL and MariaDB: READ COMMITTED (decision guarded-commit): InnoDB
+evaluates an UPDATE's WHERE against the newest committed row and holds the row's lock until the end, at any isolation
+level. What must be read at one moment is read by one statement.
 """
 
 import logging
@@ -29,6 +27,7 @@ from sqlalchemy import event, exc
 
 from ccpr.base.errors import let_interrupt_pass
 from ccpr.base.file_modes import create_file, make_folder
+from ccpr.matrixone.errors import CcprError
 from ccpr.state.errors import StateDiskFull, StateUnavailable, StateUnreadable
 
 if TYPE_CHECKING:
@@ -249,6 +248,15 @@ def repeatable(function: Callable[P, T]) -> Callable[P, T]:
         return attempts(function, *args, **kwargs)
 
     return repeated
+
+
+@contextmanager
+def unless_taken(taken: CcprError) -> Iterator[None]:
+    """A violated unique key in the block becomes this error."""
+    try:
+        yield
+    except exc.IntegrityError as error:
+        raise taken from error
 
 
 def fetch(connection: sa.Connection, query: sa.Select, **parameters: object) -> list[sa.Row]:

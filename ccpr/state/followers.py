@@ -14,12 +14,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.errors import Failure
 from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr.matrixone.schema import integer_of
-from ccpr.state.database import fetch, reading, repeatable, transaction
+from ccpr.state.database import fetch, reading, repeatable, transaction, unless_taken
 from ccpr.state.errors import FollowerExists, FollowerLoginLost, FollowerMissing, KeyLost, StateUnreadable
 from ccpr.state.records import Records, RowForm, StoredField, converted
 from ccpr.state.tables import followers
@@ -181,8 +180,7 @@ class FollowerRecords(Records):
 
     def find(self, name: str) -> Follower | None:
         """Raises StateUnreadable for this one's row; that of another does not matter."""
-        found = self._rows(sa.select(followers).where(self._mine(followers, follower_name=name)))
-        return _FORM.value(found[0]) if found else None
+        return self._first(_FORM, sa.select(followers).where(self._mine(followers, follower_name=name)))
 
     def get(self, name: str) -> Follower:
         """Raises FollowerMissing, StateUnreadable."""
@@ -193,14 +191,9 @@ class FollowerRecords(Records):
 
     def add(self, follower: Follower) -> None:
         """Raises FollowerExists."""
-        values = {**_FORM.cells(follower), "task_id": self.task_id}
-        try:
-            with transaction(self.engine) as connection:
-                connection.execute(followers.insert().values(values))
-        except IntegrityError as error:
-            raise FollowerExists(
-                "the subscription has a follower of that name", subject=f"follower {follower.name}"
-            ) from error
+        taken = FollowerExists("the subscription has a follower of that name", subject=f"follower {follower.name}")
+        with unless_taken(taken), transaction(self.engine) as connection:
+            connection.execute(followers.insert().values({**_FORM.cells(follower), "task_id": self.task_id}))
 
     def remove(self, name: str) -> None:
         self._write(followers.delete().where(self._mine(followers, follower_name=name)))

@@ -35,7 +35,7 @@ _NEWEST = _POINTS.order_by(points.c.lsn.desc()).limit(1)
 _AFTER = _POINTS.where(points.c.lsn > _LSN).order_by(points.c.lsn)
 _LATER = _POINTS.where(points.c.snapshot_ts > _LSN).order_by(points.c.lsn)
 _WATERMARK = sa.select(mo_ccpr_log.c.watermark).where(mo_ccpr_log.c.task_id == _TASK)
-_INSERT_ROWS = 1000  # rows of one INSERT
+_UPDATE_ROWS = 1000  # of one UPDATE
 _PARSED_ROWS = 10_000  # table points that are parsed together
 _DELETE_ROWS = 400  # keys of one DELETE, two parameters each: SQLite may allow 999 only
 
@@ -131,7 +131,7 @@ class PointHistory(Records):
         """The files of points were written again."""
         key = self._mine(points, lsn=sa.bindparam("of_lsn"))
         rows = [{"of_lsn": file.lsn, "path": file.path} for file in files]
-        for batch in batches(rows, _INSERT_ROWS):
+        for batch in batches(rows, _UPDATE_ROWS):
             connection.execute(points.update().where(key).values(file=sa.bindparam("path")), batch)
 
     def global_points(self, after: int = -1) -> list[GlobalPoint]:
@@ -144,23 +144,19 @@ class PointHistory(Records):
 
     def point(self, lsn: int) -> GlobalPoint | None:
         """None if there is no such point, or no more."""
-        return self._first(_POINT, of=lsn)
+        return self._first(_FORM, _POINT, of=lsn)
 
     def point_of(self, snapshot_ts: int) -> GlobalPoint | None:
         """The point of exactly this time; None if there is none, or no more."""
-        return self._first(_POINTS.where(points.c.snapshot_ts == snapshot_ts))
+        return self._first(_FORM, _POINTS.where(points.c.snapshot_ts == snapshot_ts))
 
     def newest(self) -> GlobalPoint | None:
         """None before the first point."""
-        return self._first(_NEWEST)
+        return self._first(_FORM, _NEWEST)
 
     def next_after(self, lsn: int) -> GlobalPoint | None:
         """The oldest point that is later than one; None if there is none."""
-        return self._first(_AFTER.limit(1), of=lsn)
-
-    def _first(self, query: sa.Select, **parameters: object) -> GlobalPoint | None:
-        found = self._rows(query, **parameters)
-        return _FORM.value(found[0]) if found else None
+        return self._first(_FORM, _AFTER.limit(1), of=lsn)
 
     def tables(self, at_lsn: int, *, only: Sequence[int] | None = None) -> dict[int, TablePoint]:
         """The tables that exist at a point, by id; `only`: of these ids."""
@@ -176,16 +172,19 @@ class PointHistory(Records):
     def _rows_at(
         self, at_lsn: int, columns: Iterable[sa.ColumnElement], *where: sa.ColumnElement[bool]
     ) -> list[sa.Row]:
+        newest = self._newest_of_each(table_points.c.lsn <= at_lsn, *where)
+        return self._rows(sa.select(*columns).select_from(newest).where(self._mine(table_points, gone=False)))
+
+    def _newest_of_each(self, *where: sa.ColumnElement[bool]) -> sa.Join:
+        """Of each table its newest table point of those that satisfy all conditions."""
         newest = (
             sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
-            .where(self._mine(table_points), table_points.c.lsn <= at_lsn, *where)
+            .where(self._mine(table_points), *where)
             .group_by(table_points.c.table_id)
             .subquery()
         )
-        join = table_points.join(
-            newest, (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
-        )
-        return self._rows(sa.select(*columns).select_from(join).where(self._mine(table_points, gone=False)))
+        same = (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
+        return table_points.join(newest, same)
 
     def refs(self, at_lsn: int) -> tuple[dict[int, TableRef], dict[int, int]]:
         """The tables that exist at a point, by id, as points name them: without their definitions. And of those that
@@ -222,15 +221,9 @@ class PointHistory(Records):
 
     def count_tables(self) -> int:
         """How many tables there are now, without index tables."""
-        newest = (
-            sa.select(table_points.c.table_id, sa.func.max(table_points.c.lsn).label("lsn"))
-            .where(self._mine(table_points))
-            .group_by(table_points.c.table_id)
-            .subquery()
-        )
-        same = (table_points.c.table_id == newest.c.table_id) & (table_points.c.lsn == newest.c.lsn)
         counted = self._mine(table_points, gone=False) & (table_points.c.kind != Kind.INDEX.value)
-        return int(self._scalar(sa.select(sa.func.count()).select_from(table_points.join(newest, same)).where(counted)))
+        query = sa.select(sa.func.count()).select_from(self._newest_of_each()).where(counted)
+        return int(self._scalar(query))
 
     def changed_after(self, lsn: int) -> list[TablePoint]:
         """The table points of all later iterations, oldest first, those of tables that are gone included."""
@@ -302,32 +295,9 @@ class PointHistory(Records):
     ) -> None:
         """Table points first, the global point last, in the caller's transaction. `definitions`: see `Point`."""
         if definitions:
-            values = {"task_id": self.task_id, "lsn": point.lsn, "file": definitions}
-            connection.execute(point_definitions.insert().values(values))
-        rows = [self._table_values(table) for table in tables]
-        for batch in batches(rows, _INSERT_ROWS):
-            connection.execute(table_points.insert(), batch)
-        connection.execute(points.insert().values(task_id=self.task_id, **_FORM.cells(point)))
-
-    def _table_values(self, point: TablePoint) -> dict[str, object]:
-        table, ref = point.table, point.ref
-        return {
-            "task_id": self.task_id,
-            "table_id": table.id,
-            "lsn": point.lsn,
-            "gone": ref is None,
-            "database_name": table.database,
-            "table_name": table.name,
-            "kind": table.kind.value,
-            "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
-            "manifest": ref.manifest if ref else "",
-            "parts": json.dumps(ref.parts) if ref and ref.parts else None,
-            "same_since": ref.same_since if ref else None,
-            "objects": ref.objects if ref else 0,
-            "appendable": point.appendable,
-            "row_count": ref.rows if ref else 0,
-            "bytes": ref.bytes if ref else 0,
-        }
+            self._insert(connection, point_definitions, [{"lsn": point.lsn, "file": definitions}])
+        self._insert(connection, table_points, map(_table_cells, tables))
+        self._insert(connection, points, [_FORM.cells(point)])
 
 
 @repeatable
@@ -344,6 +314,26 @@ def as_mirror_point(
     """The point as the mirror publishes it. It does not show lagging tables."""
     refs = {number: ref for number, ref in tables.items() if number not in behind}
     return Point(point.lsn, point.at, point.snapshot, point.committed_at, point.ledger, refs, behind, definitions)
+
+
+def _table_cells(point: TablePoint) -> dict[str, object]:
+    table, ref = point.table, point.ref
+    return {
+        "table_id": table.id,
+        "lsn": point.lsn,
+        "gone": ref is None,
+        "database_name": table.database,
+        "table_name": table.name,
+        "kind": table.kind.value,
+        "table_schema": json.dumps(table.to_json(), ensure_ascii=False),
+        "manifest": ref.manifest if ref else "",
+        "parts": json.dumps(ref.parts) if ref and ref.parts else None,
+        "same_since": ref.same_since if ref else None,
+        "objects": ref.objects if ref else 0,
+        "appendable": point.appendable,
+        "row_count": ref.rows if ref else 0,
+        "bytes": ref.bytes if ref else 0,
+    }
 
 
 def _replaced(until: int | None = None) -> sa.ColumnElement[bool]:

@@ -16,12 +16,11 @@ from sqlalchemy.exc import IntegrityError
 
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.mirror.kept_points import HOLD_NAME, Hold, KeptPoint, KeptPoints
-from ccpr.state.database import batches, fetch, reading, repeatable, understood
+from ccpr.state.database import fetch, reading, repeatable, understood
 from ccpr.state.history import GlobalPoint
 from ccpr.state.records import Records, RowForm, converted
 from ccpr.state.tables import holds, kept, kept_points
 
-_ROWS = 400  # of one statement
 _KEPT = sa.select(kept).where(kept.c.task_id == sa.bindparam("task"))
 _HOLDS = sa.select(holds).where(holds.c.task_id == sa.bindparam("task")).order_by(holds.c.hold_name)
 _NEXTS = sa.select(kept_points).where(kept_points.c.task_id == sa.bindparam("task"))
@@ -102,34 +101,24 @@ class KeptRecords(Records):
 
     def write(self, connection: sa.Connection, before: KeptState, after: KeptState) -> None:
         """Replace what is kept, in the caller's transaction. Raises KeptChanged if it is not as before any more."""
+        values = {"revision": after.revision, "file": after.file, "chain_from": after.chain_from}
         if before.revision == 0:
-            values = {"task_id": self.task_id, "revision": after.revision, "file": after.file}
             try:
-                connection.execute(kept.insert().values(**values, chain_from=after.chain_from))
+                self._insert(connection, kept, [values])
             except IntegrityError as error:
                 raise KeptChanged from error
         else:
             mine = self._mine(kept, revision=before.revision)
-            values = {"revision": after.revision, "file": after.file, "chain_from": after.chain_from}
             if connection.execute(kept.update().where(mine).values(**values)).rowcount != 1:
                 raise KeptChanged
         if before.holds != after.holds:
             connection.execute(holds.delete().where(self._mine(holds)))
-            self.write_holds(connection, after.holds)
-
-    def write_holds(self, connection: sa.Connection, held: Sequence[Hold]) -> None:
-        rows = [{"task_id": self.task_id, **_HOLD.cells(hold)} for hold in held]
-        if rows:
-            connection.execute(holds.insert(), rows)
+            self._insert(connection, holds, map(_HOLD.cells, after.holds))
 
     def write_nexts(self, connection: sa.Connection, found: Mapping[int, tuple[int, int]]) -> None:
         """Add those of points that leave the chain."""
-        rows = [
-            {"task_id": self.task_id, "lsn": lsn, "next_lsn": next_lsn, "next_ts": next_at}
-            for lsn, (next_lsn, next_at) in found.items()
-        ]
-        for batch in batches(rows, _ROWS):
-            connection.execute(kept_points.insert(), batch)
+        rows = ({"lsn": lsn, "next_lsn": after, "next_ts": at} for lsn, (after, at) in found.items())
+        self._insert(connection, kept_points, rows)
 
     def check(self, connection: sa.Connection, before: KeptState) -> None:
         """In the transaction that is about to drop points. Raises KeptChanged if another process has changed what is

@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.object_rows import ObjectDiff
 from ccpr.state.database import batches, reading, transaction
-from ccpr.state.records import Records
+from ccpr.state.records import Records, RowForm
 from ccpr.state.settings import GRACE_SECONDS
 from ccpr.state.tables import garbage, objects, references
 
-_ROWS = 10_000  # rows of one INSERT or one page
+_ROWS = 10_000  # of one page
 _NAMES = 500  # names in one IN (…)
 _OBJECTS = object_path("")
 
@@ -59,6 +59,9 @@ class Reference:
         return self.from_lsn <= lsn and (self.until_lsn is None or lsn < self.until_lsn)
 
 
+_REFERENCE = RowForm(references, Reference, "a reference to an object cannot be read", {"name": "object_name"})
+
+
 def due_time(watermark: int) -> int:
     """When a file may be deleted that nothing names since the watermark (nanoseconds): in seconds, by the upstream's
     clock."""
@@ -82,33 +85,20 @@ class Ledger(Records):
         others. `gone`: ids of the tables that do not exist any more at the point."""
         self._record_objects(connection, copied)
         self._end_references(connection, lsn, diff.removed, kept, gone)
-        rows = [
-            {"task_id": self.task_id, "object_name": name, "table_id": table_id, "from_lsn": lsn}
+        rows = (
+            {"object_name": name, "table_id": table_id, "from_lsn": lsn}
             for table_id, names in _names_by_table(diff.added, kept).items()
             for name in names
-        ]
-        for batch in batches(rows, _ROWS):
-            connection.execute(references.insert(), batch)
+        )
+        self._insert(connection, references, rows)
 
     def write(
         self, connection: sa.Connection, entries: Iterable[LedgerEntry], references_to: Iterable[Reference]
     ) -> None:
         """Write a ledger that was empty, in the caller's transaction."""
-        rows = [{"task_id": self.task_id, "object_name": e.name, "size": e.size, "sha256": e.sha256} for e in entries]
-        for batch in batches(rows, _ROWS):
-            connection.execute(objects.insert(), batch)
-        named = [
-            {
-                "task_id": self.task_id,
-                "object_name": reference.name,
-                "table_id": reference.table_id,
-                "from_lsn": reference.from_lsn,
-                "until_lsn": reference.until_lsn,
-            }
-            for reference in references_to
-        ]
-        for batch in batches(named, _ROWS):
-            connection.execute(references.insert(), batch)
+        named = ({"object_name": one.name, "size": one.size, "sha256": one.sha256} for one in entries)
+        self._insert(connection, objects, named)
+        self._insert(connection, references, map(_REFERENCE.cells, references_to))
 
     def _record_objects(self, connection: sa.Connection, copied: pa.Table) -> None:
         has_any = any(  # a first load may copy a million objects: none of them can be here
@@ -122,11 +112,11 @@ class Ledger(Records):
                 paths = [object_path(name) for name in page]
                 connection.execute(objects.delete().where(self._mine(objects), objects.c.object_name.in_(page)))
                 connection.execute(garbage.delete().where(self._mine(garbage), garbage.c.path.in_(paths)))
-            rows = [
-                {"task_id": self.task_id, "object_name": name, "size": size, "sha256": sha256}
+            rows = (
+                {"object_name": name, "size": size, "sha256": sha256}
                 for name, size, sha256 in zip(names, sizes, sums, strict=True)
-            ]
-            connection.execute(objects.insert(), rows)
+            )
+            self._insert(connection, objects, rows)
 
     def _end_references(
         self, connection: sa.Connection, lsn: int, removed: pa.Table, kept: Collection[int], gone: Iterable[int]
@@ -230,8 +220,7 @@ class Ledger(Records):
         return int(self._scalar(sa.select(sa.func.sum(objects.c.size)).where(self._mine(objects))) or 0)
 
     def references_to(self, name: str) -> list[Reference]:
-        rows = self._rows(sa.select(references).where(self._mine(references, object_name=name)))
-        return [Reference(name, row.table_id, row.from_lsn, row.until_lsn) for row in rows]
+        return _REFERENCE.values(self._rows(sa.select(references).where(self._mine(references, object_name=name))))
 
     def kept_tables(self) -> set[int]:
         """The tables that refer to objects, or did until a point that is kept: an index table's objects are listed in
@@ -256,9 +245,7 @@ class Ledger(Records):
         for page in batches(sorted(set(paths)), _NAMES):
             of_page = (self._mine(garbage), garbage.c.path.in_(page))
             known = set(connection.scalars(sa.select(garbage.c.path).where(*of_page)))
-            rows = [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in page if path not in known]
-            if rows:
-                connection.execute(garbage.insert(), rows)
+            self._insert(connection, garbage, ({"path": path, "due_at": due_at} for path in page if path not in known))
 
     def schedule_orphans(self, connection: sa.Connection, names: Sequence[str], due_at: int) -> None:
         """Record for deletion those objects that were copied and that no table refers to. The time of one recorded
@@ -267,9 +254,7 @@ class Ledger(Records):
             paths = [object_path(name) for name in sorted(set(page) - self._referenced(connection, page))]
             if paths:
                 connection.execute(garbage.delete().where(self._mine(garbage), garbage.c.path.in_(paths)))
-                connection.execute(
-                    garbage.insert(), [{"task_id": self.task_id, "path": path, "due_at": due_at} for path in paths]
-                )
+                self._insert(connection, garbage, ({"path": path, "due_at": due_at} for path in paths))
 
     def _referenced(self, connection: sa.Connection, names: Sequence[str]) -> set[str]:
         """Those names that a table refers to."""

@@ -12,13 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.clock import Clock, utc_now, wall_clock
 from ccpr.matrixone.errors import CcprError
 from ccpr.state.care_records import CopyRecords, DrillRecords, RowSumRecords, ScrubRecords
 from ccpr.state.context import Context
-from ccpr.state.database import exclusive, reading, repeatable, transaction
+from ccpr.state.database import exclusive, reading, repeatable, transaction, unless_taken
 from ccpr.state.errors import (
     CommitOutcomeUnknown,
     LeaseLost,
@@ -94,16 +93,13 @@ class CcprLog:
 
         Raises SubscriptionExists.
         """
-        try:
-            with exclusive(self.engine, "subscriptions") as connection:
-                if check is not None:
-                    check(read_rows(connection)[0])
-                live_name = None if row.state == State.DROPPED else row.subscription_name
-                connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values_of(row)))
-        except IntegrityError as error:
-            raise SubscriptionExists(
-                "there is a subscription of that name", subject=f"subscription {row.subscription_name}"
-            ) from error
+        subject = f"subscription {row.subscription_name}"
+        taken = SubscriptionExists("there is a subscription of that name", subject=subject)
+        with unless_taken(taken), exclusive(self.engine, "subscriptions") as connection:
+            if check is not None:
+                check(read_rows(connection)[0])
+            live_name = None if row.state == State.DROPPED else row.subscription_name
+            connection.execute(mo_ccpr_log.insert().values(live_name=live_name, **values_of(row)))
 
     def rows(self) -> list[LogRow]:
         """The subscriptions that are not dropped and can be read, by name."""
@@ -310,11 +306,11 @@ class CcprLog:
 
     def pause(self, name: str) -> LogRow:
         """No iteration begins any more. The one that runs cannot commit, because the fence is raised."""
-        return self._administer(name, Event.PAUSE, _without_owner)
+        return repeatable(self._write)(name, Event.PAUSE, _without_owner)
 
     def resume(self, name: str) -> LogRow:
         """The subscription may run again, from its checkpoint and recorded snapshot. Clears an error."""
-        return self._administer(name, Event.RESUME, lambda row: {"error_message": None})
+        return repeatable(self._write)(name, Event.RESUME, lambda row: {"error_message": None})
 
     def alter(self, row: LogRow, values: dict[str, Any], *, reroute: bool) -> LogRow:
         """Change the configuration of a subscription. With `reroute`, an iteration that runs against the
@@ -337,7 +333,7 @@ class CcprLog:
                 )
             return {**values, **_without_owner(now)} if reroute else values
 
-        return self._administer(row.subscription_name, Event.REROUTE if reroute else None, change, repeat=False)
+        return self._write(row.subscription_name, Event.REROUTE if reroute else None, change)
 
     def drop(self, name: str, also: Callable[[sa.Connection, LogRow], None] = lambda *_: None) -> LogRow:
         """End a subscription and free its name. Its recorded snapshots are to be dropped upstream; lsn and watermark
@@ -364,24 +360,17 @@ class CcprLog:
                 context = Context.from_text(row.context).released()
             except StateUnreadable:
                 context = Context()
-            ended = {
+            values = {
+                **dict.fromkeys(("account_id", "iteration_lsn", "watermark", "lease_expires_at"), 0),
+                **dict.fromkeys(("live_name", "cn_uuid")),
+                **dict.fromkeys(("created_at", "drop_at"), self._utc()),
                 "state": State.DROPPED,
                 "iteration_state": IterationState.CANCEL,
-                "live_name": None,
-                "drop_at": self._utc(),
-            }
-            nothing = dict.fromkeys(("account_id", "iteration_lsn", "watermark", "lease_expires_at"), 0)
-            values = {
-                **ended,
-                **nothing,
                 "fence": sa.cast(mo_ccpr_log.c.fence, sa.BigInteger) + 1,
-                "cn_uuid": None,
-                "created_at": self._utc(),
+                "context": context.to_text(),
             }
             where = mo_ccpr_log.c.task_id == row.task_id
-            connection.execute(
-                mo_ccpr_log.update().where(where).values(self._stamped({**values, "context": context.to_text()}))
-            )
+            connection.execute(mo_ccpr_log.update().where(where).values(self._stamped(values)))
             written = read_row(connection, task_id=row.task_id)
         assert written is not None
         return written
@@ -392,13 +381,6 @@ class CcprLog:
         with transaction(self.engine) as connection:
             where = (mo_ccpr_log.c.task_id == task_id, mo_ccpr_log.c.state == State.DROPPED)
             connection.execute(mo_ccpr_log.update().where(*where).values(self._stamped(values)))
-
-    def _administer(
-        self, name: str, event: Event | None, change: Callable[[LogRow], dict[str, Any]], *, repeat: bool = True
-    ) -> LogRow:
-        """`repeat`: repeating the change is safe."""
-        write = repeatable(self._write) if repeat else self._write
-        return write(name, event, change)
 
     def _write(
         self,

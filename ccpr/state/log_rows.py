@@ -208,35 +208,26 @@ Mark = tuple[object, ...]
 
 def read_rows(connection: sa.Connection) -> tuple[list[LogRow], list[BadRow]]:
     """The subscriptions that are not dropped, by name: those that can be read, and those that cannot."""
-    try:
-        return [_row(row) for row in fetch(connection, _LIVE)], []
-    except StateUnreadable:
-        pass  # one bad row fails the whole query, so each is read by itself
-    live = mo_ccpr_log.c.live_name.is_not(None)
-    return _one_by_one(connection, live)
+    return _read(connection, _LIVE)
 
 
 def read_some(connection: sa.Connection, task_ids: Sequence[str]) -> tuple[list[LogRow], list[BadRow]]:
     """`read_rows`, of these task ids."""
     rows, bad = list[LogRow](), list[BadRow]()
     for keys in batches(task_ids, _ROWS_A_STATEMENT):
-        try:
-            rows += [_row(row) for row in fetch(connection, _SOME, keys=list(keys))]
-        except StateUnreadable:
-            read, unreadable = _one_by_one(connection, mo_ccpr_log.c.task_id.in_(keys))
-            rows, bad = rows + read, bad + unreadable
+        read, unreadable = _read(connection, _SOME, keys=list(keys))
+        rows, bad = rows + read, bad + unreadable
     return rows, bad
 
 
-def read_marks(connection: sa.Connection) -> dict[str, Mark]:
-    """By task id, of the subscriptions that are not dropped: what is another one after each write of the row."""
-    return {str(row[0]): tuple(row) for row in connection.execute(_MARKS)}
-
-
-def _one_by_one(connection: sa.Connection, where: sa.ColumnElement[bool]) -> tuple[list[LogRow], list[BadRow]]:
+def _read(connection: sa.Connection, query: sa.Select, **parameters: object) -> tuple[list[LogRow], list[BadRow]]:
+    """One bad row fails the whole query: then each is read by itself."""
+    try:
+        return [_row(row) for row in fetch(connection, query, **parameters)], []
+    except StateUnreadable:
+        keys = query.with_only_columns(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name)
     rows, bad = list[LogRow](), list[BadRow]()
-    keys = sa.select(mo_ccpr_log.c.task_id, mo_ccpr_log.c.live_name).where(where).order_by(mo_ccpr_log.c.live_name)
-    for task_id, name in connection.execute(keys).all():
+    for task_id, name in connection.execute(keys, parameters).all():
         try:
             found = read_row(connection, task_id=task_id)
             if found is not None:
@@ -244,6 +235,11 @@ def _one_by_one(connection: sa.Connection, where: sa.ColumnElement[bool]) -> tup
         except StateUnreadable as error:
             bad.append(BadRow(str(task_id), str(name), error))
     return rows, bad
+
+
+def read_marks(connection: sa.Connection) -> dict[str, Mark]:
+    """By task id, of the subscriptions that are not dropped: what is another one after each write of the row."""
+    return {str(row[0]): tuple(row) for row in connection.execute(_MARKS)}
 
 
 def read_row(

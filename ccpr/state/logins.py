@@ -14,11 +14,10 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from ccpr.mirror.errors import BadOption
 from ccpr.state.credentials import Vault
-from ccpr.state.database import fetch, reading, repeatable, transaction
+from ccpr.state.database import fetch, reading, repeatable, transaction, unless_taken
 from ccpr.state.errors import RelayUserExists, RelayUserMissing, StateUnreadable
 from ccpr.state.subscription import check_subscription_name
 from ccpr.state.tables import relay_users
@@ -112,11 +111,9 @@ class PortLogins:
         """Raises BadName, BadOption, RelayUserExists."""
         check_subscription_name(login.name)
         values = {"user_name": login.name.lower(), "created_at": login.created_at, **self._values(login, digest)}
-        try:
-            with transaction(self.engine) as connection:
-                connection.execute(relay_users.insert().values(values))
-        except IntegrityError as error:
-            raise RelayUserExists("there is a login of that name", subject=f"login {login.name}") from error
+        taken = RelayUserExists("there is a login of that name", subject=f"login {login.name}")
+        with unless_taken(taken), transaction(self.engine) as connection:
+            connection.execute(relay_users.insert().values(values))
 
     def change(self, login: PortLogin, digest: bytes | None = None) -> None:
         """Make it what is given; None: its password stays. Raises BadOption, RelayUserMissing."""

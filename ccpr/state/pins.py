@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.wording import first_names
 from ccpr.mirror.errors import PointGone
-from ccpr.state.database import fetch, reading, repeatable, transaction
+from ccpr.state.database import fetch, transaction, unless_taken
 from ccpr.state.errors import FollowerMissing, PointsPinned, RelayPinned, RelayPins
 from ccpr.state.followers import SERVED, publication_of
 from ccpr.state.records import Records, RowForm, StoredField
@@ -101,9 +100,12 @@ class Pins(Records):
         query = sa.select(pins).where(self._seen()).order_by(pins.c.lsn, pins.c.snapshot_name)
         return _FORM.values(self._rows(query))
 
+    def needed_points(self) -> list[int]:
+        """The lsn of each pinned point, whoever pinned it."""
+        return [row.lsn for row in self._rows(_NEEDED)]
+
     def find(self, name: str) -> Pin | None:
-        found = self._rows(sa.select(pins).where(self._seen(), pins.c.snapshot_name == name))
-        return _FORM.value(found[0]) if found else None
+        return self._first(_FORM, sa.select(pins).where(self._seen(), pins.c.snapshot_name == name))
 
     def add(self, pin: Pin) -> None:
         """Raises PointGone if the point or the subscription is not there, RelayPinned for a name that is taken,
@@ -115,21 +117,18 @@ class Pins(Records):
         owner = self.login or OURS
         count = sa.select(sa.func.count()).select_from(pins).where(self._mine(pins, login_name=owner))
         stage = sa.select(followers.c.stage).where(self._mine(followers, follower_name=self.follower))
-        values = {"task_id": self.task_id, **_FORM.cells(replace(pin, owner=owner))}
         subject = f"snapshot {pin.name}"
-        try:
-            with transaction(self.engine) as connection:
-                if connection.scalar(point.with_for_update()) != pin.at:
-                    raise PointGone(f"point {pin.lsn} has been dropped", subject=subject)
-                if connection.scalar(dropped_at) is not None:
-                    raise PointGone("the subscription has been dropped", subject=subject)
-                if self.follower is not None and connection.scalar(stage.with_for_update()) not in SERVED:
-                    raise FollowerMissing("it does not follow any more", subject=f"follower {self.follower}")
-                if (connection.scalar(count) or 0) >= MOST_PINS:
-                    raise RelayPins(f"{owner} has pinned {MOST_PINS} points", subject=subject)
-                connection.execute(pins.insert().values(values))
-        except IntegrityError as error:
-            raise RelayPinned("there is a snapshot of that name", subject=subject) from error
+        taken = RelayPinned("there is a snapshot of that name", subject=subject)
+        with unless_taken(taken), transaction(self.engine) as connection:
+            if connection.scalar(point.with_for_update()) != pin.at:
+                raise PointGone(f"point {pin.lsn} has been dropped", subject=subject)
+            if connection.scalar(dropped_at) is not None:
+                raise PointGone("the subscription has been dropped", subject=subject)
+            if self.follower is not None and connection.scalar(stage.with_for_update()) not in SERVED:
+                raise FollowerMissing("it does not follow any more", subject=f"follower {self.follower}")
+            if (connection.scalar(count) or 0) >= MOST_PINS:
+                raise RelayPins(f"{owner} has pinned {MOST_PINS} points", subject=subject)
+            self._insert(connection, pins, [_FORM.cells(replace(pin, owner=owner))])
 
     def drop(self, name: str) -> bool:
         """Whether there was one."""
@@ -138,13 +137,6 @@ class Pins(Records):
     def seen(self, name: str, now: datetime) -> None:
         """Its owner asks for something now."""
         self._write(pins.update().where(self._seen(), pins.c.snapshot_name == name).values(seen_at=now))
-
-
-@repeatable
-def needed_by_pins(engine: sa.Engine, task_id: str) -> list[int]:
-    """The lsn of each pinned point."""
-    with reading(engine) as connection:
-        return [row.lsn for row in fetch(connection, _NEEDED, task=task_id)]
 
 
 def any_pinned(connection: sa.Connection, task_id: str, lsns: Collection[int]) -> bool:

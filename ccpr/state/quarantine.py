@@ -98,15 +98,12 @@ class Quarantine(Records):
             )
             for table_id, (table, failure) in sorted(failed.items())
         ]
-        if entries:
-            rows = [{"task_id": self.task_id, **_FORM.cells(entry)} for entry in entries]
-            connection.execute(quarantine.insert(), rows)
+        self._insert(connection, quarantine, map(_FORM.cells, entries))
 
     def write_behind(self, connection: sa.Connection, lsn: int, behind: Mapping[int, LaggingTable]) -> None:
         """Record the tables that point `lsn` does not show, in the caller's transaction."""
         rows = [
             {
-                "task_id": self.task_id,
                 "lsn": lsn,
                 "table_id": table_id,
                 "database_name": entry.database,
@@ -115,8 +112,7 @@ class Quarantine(Records):
             }
             for table_id, entry in sorted(behind.items())
         ]
-        if rows:
-            connection.execute(behind_tables.insert(), rows)
+        self._insert(connection, behind_tables, rows)
 
     def drop_between(self, connection: sa.Connection, until: int, after: int = -1) -> None:
         """Delete what was recorded of points between two, in the caller's transaction."""

@@ -10,10 +10,11 @@ import sqlalchemy as sa
 
 from ccpr.base.errors import Failure
 from ccpr.matrixone.schema import integer_of, text_of
-from ccpr.state.database import UNREADABLE, fetch, reading, repeatable, transaction, unreadable
+from ccpr.state.database import UNREADABLE, batches, fetch, reading, repeatable, transaction, unreadable
 from ccpr.state.tables import UtcTime
 
 V = TypeVar("V")
+_ROWS = 10_000  # of one INSERT
 
 
 class Records:
@@ -31,6 +32,16 @@ class Records:
         """All rows of a query, in which `task` is this subscription. Raises StateUnreadable."""
         with reading(self.engine) as connection:
             return fetch(connection, query, task=self.task_id, **parameters)
+
+    def _first(self, form: "RowForm[V]", query: sa.Select, **parameters: object) -> V | None:
+        """The first row of a query as a value; None if it has none. Raises StateUnreadable."""
+        found = self._rows(query, **parameters)
+        return form.value(found[0]) if found else None
+
+    def _insert(self, connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, object]]) -> None:
+        """Add rows of this subscription, in the caller's transaction."""
+        for batch in batches([{"task_id": self.task_id, **row} for row in rows], _ROWS):
+            connection.execute(table.insert(), batch)
 
     @repeatable
     def _scalar(self, query: sa.Select, **parameters: object) -> Any:

@@ -13,13 +13,12 @@ from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
 from ccpr.base.errors import Failure
 from ccpr.matrixone.client.retry import BACK_OFF
 from ccpr.matrixone.schema import integer_of, text_of
 from ccpr.schema.choices import Dialect
-from ccpr.state.database import fetch, reading, repeatable, transaction
+from ccpr.state.database import fetch, reading, repeatable, transaction, unless_taken
 from ccpr.state.errors import TargetExists, TargetMissing
 from ccpr.state.log_rows import LastError
 from ccpr.state.records import Records, RowForm, StoredField, converted, time_of
@@ -270,12 +269,9 @@ class TargetRecords(Records):
 
     def add(self, target: Target) -> None:
         """Add a target that has no point yet. Raises TargetExists."""
-        values = {**_FORM.cells(target), "task_id": self.task_id}
-        try:
-            with transaction(self.engine) as connection:
-                connection.execute(targets.insert().values(values))
-        except IntegrityError as error:
-            raise TargetExists("the subscription has a target of that name", subject=f"target {target.name}") from error
+        taken = TargetExists("the subscription has a target of that name", subject=f"target {target.name}")
+        with unless_taken(taken), transaction(self.engine) as connection:
+            connection.execute(targets.insert().values({**_FORM.cells(target), "task_id": self.task_id}))
 
     def remove(self, name: str) -> None:
         self._write(*(one.delete().where(self._mine(one, target_name=name)) for one in (targets, iceberg_tables)))
@@ -319,6 +315,10 @@ class TargetRecords(Records):
         """
         return [row.target_name for row in self._rows(_ACTIVE if ask else _LAGGING) if not _waits(row, now, interval)]
 
+    def needed_points(self) -> list[int]:
+        """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
+        return [row.needed_lsn for row in self._rows(_NEEDED)]
+
     def change(self, name: str, **values: Any) -> None:
         """Set columns of a target's row. Nothing happens if there is no such target."""
         self._write(targets.update().where(self._mine(targets, target_name=name)).values(**values))
@@ -331,13 +331,6 @@ def attempted(before: Failing | Retrying | None, now: datetime) -> dict[str, Any
     """The columns after one more attempt."""
     attempts, first = (before.attempts + 1, before.first) if before else (1, now)
     return {"attempts": attempts, "first_failed_at": first, "last_failed_at": now}
-
-
-@repeatable
-def needed_points(engine: sa.Engine, task_id: str) -> list[int]:
-    """The lsn of the oldest point that each target still needs. Retention keeps these points and all later ones."""
-    with reading(engine) as connection:
-        return [row.needed_lsn for row in fetch(connection, _NEEDED, task=task_id)]
 
 
 @repeatable

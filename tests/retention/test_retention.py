@@ -23,7 +23,7 @@ from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.object_rows import LISTED_SCHEMA, ObjectDiff, with_checksums
 from ccpr.mirror.points import LaggingTable, TableRef
 from ccpr.pipeline.applying import write_table
-from ccpr.retention import retention, sweeping
+from ccpr.retention import sweeping
 from ccpr.retention.dropping import Replica as Parts
 from ccpr.retention.dropping import drop_points
 from ccpr.retention.retention import PointInventory, Retention, take_inventory
@@ -38,6 +38,7 @@ from ccpr.state.migrations import open_database
 from ccpr.state.point_rows import TablePoint
 from ccpr.state.publishing import write_point
 from ccpr.state.settings import GRACE_SECONDS
+from ccpr.state.targets import TargetRecords
 from tests.support.manifest_parts import divided
 from tests.support.object_lists import listed, live
 from tests.support.values import NOW, a_table
@@ -200,7 +201,7 @@ class Replica:
 
     def sweep(self, rule: Retention, needed: list[int]) -> Swept:
         with (
-            patch.object(retention, "needed_points", lambda *_: needed),
+            patch.object(TargetRecords, "needed_points", lambda _: needed),
             patch.object(PointHistory, "watermark", lambda _: self.watermark + self.lsn),
             patch.object(ledger, "_ROWS", 2),  # several pages of garbage
         ):

@@ -23,7 +23,6 @@ from ccpr.state.targets import (
     Target,
     TargetRecords,
     TargetState,
-    needed_points,
     targets_to_verify,
     tasks_to_try_again,
 )
@@ -83,14 +82,14 @@ def test_points_are_needed_and_lag_counts_while_a_target_is_active(records: Targ
         history.write(connection, GlobalPoint(7, Timestamp(700), "xr", NOW, "", 0, 0, 0), [])
     for name in ("one", "two"):
         records.add(target(name))
-    assert needed_points(records.engine, "task") == []
+    assert records.needed_points() == []
     assert records.lagging(LATER, 60)
     records.record_sync(records.get("one"), 7, 700, 3, [LaggingTargetTable("db.t", FAILURE)], NOW)
     records.record_sync(records.get("two"), 6, 600, 6, [], NOW)
-    assert sorted(needed_points(records.engine, "task")) == [3, 6]
+    assert sorted(records.needed_points()) == [3, 6]
     assert records.lagging(LATER, 60)
     records.change("two", state=TargetState.RELEASED.value)
-    assert needed_points(records.engine, "task") == [3]
+    assert records.needed_points() == [3]
     assert not records.lagging(LATER, 60), "a table that requires operator action does not count"
     records.record_failure(records.get("one"), FAILURE, NOW)
     assert records.lagging(LATER, 60)
