@@ -58,16 +58,6 @@ class LocalStore(Store):
         overwrite: bool = False,
         hashing: Callable[[], Hashing] = hashlib.sha256,
     ) -> PutEnd:
-        return self._begin(name, chunks, check, self._replace if overwrite else self._place, hashing)
-
-    def _begin(
-        self,
-        name: str,
-        chunks: Iterable[Chunk],
-        check: Callable[[ObjectBytes], None] | None,
-        place: Callable[[str, str, StoredFile], None],
-        hashing: Callable[[], Hashing] = hashlib.sha256,
-    ) -> PutEnd:
         check_name(name)  # a bad one is refused before anything is written
         temporary = self._temporary()
         digest, size = hashing(), 0
@@ -92,7 +82,11 @@ class LocalStore(Store):
                 try:
                     with file:
                         os.fsync(file.fileno())
-                    place(temporary, name, stored := StoredFile(size, digest.digest()))
+                    stored = StoredFile(size, digest.digest())
+                    if overwrite:
+                        self._move(os.rename, temporary, self._path(name))
+                    else:
+                        self._place(temporary, name, stored)
                 except OSError as error:
                     raise self._failed("write", name, error) from error
             return stored
@@ -123,7 +117,7 @@ class LocalStore(Store):
         return stored
 
     def replace(self, name: str, content: bytes) -> None:
-        self._begin(name, [content], None, self._replace)()
+        self.put(name, [content], overwrite=True)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file with its whole content, unless it exists; says whether it was written. Raises StoreFailed, also
@@ -142,9 +136,6 @@ class LocalStore(Store):
         finally:
             _unlink(temporary)
         return True
-
-    def _replace(self, temporary: str, name: str, _: StoredFile) -> None:
-        self._move(os.rename, temporary, self._path(name))
 
     def sync(self, folder: str) -> None:
         path = Path(self._path(folder)) if folder else self.root

@@ -1,23 +1,9 @@
 """The physical replica: object files byte for byte, a manifest for each changed table of a point, and points that name
 manifests.
 
-Layout below the mirror's store, all immutable but `head.json`, `mirror.json` and what is in `work`:
-
-    objects/<object name>                           as the upstream has it
-    manifests/<table id>/<lsn>-<fence>-<digest>.arrow   the live objects of one table, or changes; its schema
-    ledger/<lsn>-<fence>-<digest>.arrow             name, size, sha256 of each object that the point brought
-    definitions/<lsn>-<fence>-<digest>.json         views, sequences: what a point has besides tables
-    sums/objects-<digest>.arrow                     sums of objects that manifests of former releases list without
-    kept/<revision>-<digest>.json                   earlier points that stay by themselves, and points held by name
-    points/<lsn>-<digest>.json                      the point's tables: what differs from the one before; every 16th
-                                                    complete
-    head.json                                       the newest point, the next lsn, the watermark
-    mirror.json                                     whose mirror it is
-    work/<lsn>-<attempt>-…/                         results of steps of an iteration that has not ended
-
 A reader needs this folder only, no state database. Everything that reads rows calls `Mirror.rows`: `Mirror.read`,
-exports, the tasks of `ccpr.mirror.table_read`. Source: docs/architecture.md, "One commit"; decisions
-mirror-is-the-first-destination, identity-by-id.
+exports, the tasks of `ccpr.mirror.table_read`. Its files: docs/format/mirror.md, `ccpr.mirror.layout`. Source:
+docs/architecture.md, "One commit"; decisions mirror-is-the-first-destination, identity-by-id.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
