@@ -1,18 +1,16 @@
 """Fetches damaged files of a mirror again: objects from the upstream, if it still has those very bytes, and everything
 from second copies. A file takes the place of the damaged one when it was found to be what was written first."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 
 from ccpr.matrixone.client.object_answers import get_object
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session
 from ccpr.matrixone.errors import CcprError, Terminal
-from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.errors import MirrorDamaged
 from ccpr.mirror.layout import object_path
 from ccpr.mirror.mirror import Mirror
-from ccpr.mirror.store import Chunk, pieces
+from ccpr.mirror.store import Chunk, pieces, put_known
 from ccpr.state.ledger import LedgerEntry
 
 UPSTREAM = "the upstream"
@@ -86,18 +84,8 @@ class Repair:
 
     def _put(self, stored: LedgerEntry, chunks: Iterable[Chunk]) -> None:
         """Raises MirrorDamaged if these are other bytes, and what the chunks and the store raise."""
-        digest = hashlib.sha256()
-
-        def hashed() -> Iterator[Chunk]:
-            for chunk in chunks:
-                digest.update(chunk)
-                yield chunk
-
-        def check(_: ObjectBytes) -> None:
-            if digest.digest() != stored.sha256:
-                raise MirrorDamaged("there are other bytes", subject=f"object {stored.name}")
-
-        self._mirror.store.put(object_path(stored.name), hashed(), check=check, overwrite=True)
+        other = MirrorDamaged("there are other bytes", subject=f"object {stored.name}")
+        put_known(self._mirror.store, object_path(stored.name), chunks, stored.sha256, other, overwrite=True)
         self._mirror.store.sync("objects")
 
     def _copies(self) -> Iterator[Mirror]:

@@ -7,7 +7,6 @@ are seen there, so that it is known for its own history when it has dropped them
 a-second-copy-has-the-same-files, a-place-is-claimed.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,6 @@ import numpy as np
 
 from ccpr.maintenance.claims import TTL_SECONDS, PlaceClaim, Worker, claimed
 from ccpr.maintenance.errors import CopyDiverged
-from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.matrixone.objects.stats import stats_columns
 from ccpr.matrixone.schema import text_of
 from ccpr.mirror.errors import MirrorDamaged, PointNotReached, StoreFailed
@@ -27,7 +25,7 @@ from ccpr.mirror.layout import FOLDERS, HEAD, Head, Identity, copy_path, lsn_of_
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.point_files import PointFile, PointFiles
 from ccpr.mirror.points import Point, TableRef, instant_text
-from ccpr.mirror.store import pieces
+from ccpr.mirror.store import pieces, put_known
 from ccpr.state.errors import MirrorForeign, SubscriptionBusy
 from ccpr.state.publishing import new_epoch
 
@@ -231,15 +229,10 @@ class SecondCopy:
         there = self._copy.store.size(path)
         if there == size:
             return 0
-        content, digest = self._mirror.store.fresh(path), hashlib.sha256()
-
-        def check(_: ObjectBytes) -> None:
-            if digest.digest() != sha256:
-                remedy = "`ccpr verify NAME --repair` fetches it again."
-                subject = f"{self._mirror.store.url}/{path}"
-                raise MirrorDamaged("its checksum differs", subject=subject, remedy=remedy)
-
-        self._copy.store.put(path, pieces(content), check=check, overwrite=there is not None, hashing=lambda: digest)
+        remedy = "`ccpr verify NAME --repair` fetches it again."
+        other = MirrorDamaged("its checksum differs", subject=f"{self._mirror.store.url}/{path}", remedy=remedy)
+        content = pieces(self._mirror.store.fresh(path))
+        put_known(self._copy.store, path, content, sha256, other, overwrite=there is not None)
         return size
 
     def _same(self, name: str) -> None:

@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from ccpr.base.newest import Newest
+from ccpr.matrixone.errors import CcprError
 from ccpr.matrixone.objects.object_layout import ObjectBytes
 from ccpr.mirror.errors import BadName, MirrorDamaged, StoreConflict
 
@@ -192,6 +193,19 @@ def check_same(store: Store, name: str, written: StoredFile) -> None:
     if there != written:
         message = f"it exists with other bytes: {there.size} there, {written.size} to be written"
         raise StoreConflict(message, subject=f"{store.url.partition('?')[0]}/{name}")
+
+
+def put_known(
+    store: Store, name: str, chunks: Iterable[Chunk], sha256: bytes, other: CcprError, *, overwrite: bool
+) -> None:
+    """`Store.put` of a file whose checksum is known. Raises `other`, and writes nothing, if these are other bytes."""
+    digest = hashlib.sha256()
+
+    def check(_: ObjectBytes) -> None:
+        if digest.digest() != sha256:
+            raise other
+
+    store.put(name, chunks, check=check, overwrite=overwrite, hashing=lambda: digest)
 
 
 def pieces(content: ObjectBytes) -> Iterator[memoryview]:
