@@ -145,19 +145,17 @@ class Scan:
         require("duckdb", "duckdb")
         import duckdb
 
+        from ccpr.mirror.duckdb_rows import quoted
+
         if not isinstance(connection, duckdb.DuckDBPyConnection):
             message = f"{type(connection).__name__} is not a connection of DuckDB"
             raise BadOption(message, subject=f"table {self.table}", remedy="Give what duckdb.connect() returns.")
         shown = self._read.ref.name if name is None else name
         connection.register(shown, self)
-        return connection.table(_quoted(shown))
+        return connection.table(quoted(shown))
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_batches().__arrow_c_stream__(requested_schema)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -10,14 +10,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects.identifiers import rowid_order
 from ccpr.matrixone.objects.timestamp import Timestamp
-from ccpr.matrixone.objects.visibility import (
-    ROW_BITS,
-    ListedObject,
-    check_deletions,
-    deleted_rows,
-    open_listed,
-    visible_mask,
-)
+from ccpr.matrixone.objects.visibility import ROW_BITS, ListedObject, open_listed, visible_blocks
 from ccpr.mirror.delta.row_keys import RowKey, key_codes, row_key
 from ccpr.mirror.manifests import Manifest
 from ccpr.mirror.mirror import Mirror, files_of
@@ -77,29 +70,18 @@ def find_duplicates(mirror: Mirror, ref: TableRef, at: Timestamp) -> Duplicates:
 
 
 def _visible(mirror: Mirror, manifest: Manifest, key: RowKey, at: Timestamp) -> list[_Rows]:
-    listed = manifest.listed_objects()
-    data = sorted((one for one in listed if not one.tombstone), key=lambda one: rowid_order(one.stats.object_id))
-    ids = [one.stats.object_id for one in data]
-    dead = deleted_rows([one for one in listed if one.tombstone], mirror.open_object, at, of=ids)
-    visible = []
-    for one in data:
-        file, deletions = open_listed(one, mirror.open_object), dead.get(one.stats.object_id)
-        check_deletions(one, file, deletions)
-        for block in file.blocks:
-            if not block.rows:
-                continue
-            mask = visible_mask(one, file, block.number, deletions, at)
-            rows = np.arange(block.rows) if mask is None else np.flatnonzero(mask)
-            if not len(rows):
-                continue
-            stored = None if one.stats.created_by_cn else file.commit_timestamps(block.number)
-            times = np.empty((2, len(rows)), np.uint64)
-            times[0] = one.created.physical if stored is None else stored["physical"][rows]
-            times[1] = one.created.logical if stored is None else stored["logical"][rows]
-            keys = file.column(block.number, key.match, rows)
-            places = np.uint64(block.number) << np.uint64(ROW_BITS) | rows.astype(np.uint64)
-            visible.append(_Rows(one, keys, places, times))
-    return visible
+    listed = sorted(manifest.listed_objects(), key=lambda one: rowid_order(one.stats.object_id))
+    data, found = {one.stats.object_id: one for one in listed if not one.tombstone}, list[_Rows]()
+    for visible in visible_blocks(listed, mirror.open_object, at):
+        one, file, (block,) = data[visible.file.object_id], visible.file, visible.blocks
+        rows = np.arange(block.rows) if visible.rows is None else visible.rows
+        stored = None if one.stats.created_by_cn else file.commit_timestamps(block.number)
+        times = np.empty((2, len(rows)), np.uint64)
+        times[0] = one.created.physical if stored is None else stored["physical"][rows]
+        times[1] = one.created.logical if stored is None else stored["logical"][rows]
+        places = np.uint64(block.number) << np.uint64(ROW_BITS) | rows.astype(np.uint64)
+        found.append(_Rows(one, visible.column(key.match), places, times))
+    return found
 
 
 def _without_last(mirror: Mirror, key: RowKey, pieces: list[_Rows], codes: np.ndarray, rows: np.ndarray) -> Duplicates:
