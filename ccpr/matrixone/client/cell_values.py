@@ -17,7 +17,7 @@ from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.convert import DAY_US, UNIX_EPOCH_DAYS, UNIX_EPOCH_US, ZERO_DATE, to_arrow
 from ccpr.matrixone.objects.errors import ValueRefused
 from ccpr.matrixone.objects.invalid_text import readable_text
-from ccpr.matrixone.objects.vectors import Vector, is_ascii
+from ccpr.matrixone.objects.vectors import Vector, bounds_of, is_ascii
 from ccpr.matrixone.schema import Column
 
 _ZERO = "0000-00-00"
@@ -63,9 +63,9 @@ def _ascii(cells: pa.BinaryArray) -> pa.StringArray:
     return cells.view(pa.string())
 
 
-def _parsed(kind: pa.DataType) -> Decoder:
+def _parsed(cells: pa.BinaryArray, column: Column) -> pa.Array:
     """What Arrow reads as the server prints it."""
-    return lambda cells, column: _ascii(cells).cast(kind)
+    return _ascii(cells).cast(types.arrow_type(column))
 
 
 def _stored(numbers: np.ndarray, null: np.ndarray | None, column: Column) -> pa.Array:
@@ -102,12 +102,8 @@ def _bits(cells: pa.BinaryArray, column: Column) -> pa.Array:
 
 def _bytes(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """All bytes of the cells, and where each one begins, and where the last one ends."""
-    _, offsets, data = cells.buffers()
-    if not len(cells):
-        return np.empty(0, np.uint8), np.zeros(1, np.int64)
-    ends = np.frombuffer(offsets, np.int32, len(cells) + 1, 4 * cells.offset).astype(np.int64)
-    held = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return held[ends[0] : ends[-1]], ends - ends[0]
+    ends = bounds_of(cells).astype(np.int64)
+    return np.frombuffer(cells.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]], ends - ends[0]
 
 
 def _decimal(cells: pa.BinaryArray, column: Column) -> pa.Array:
@@ -206,20 +202,14 @@ def _list(items: pa.DataType, wider: pa.DataType | None = None) -> Decoder:
 
 
 _DECODERS: dict[int, Decoder] = {
-    types.BOOL: lambda cells, column: _ascii(cells).cast(pa.bool_()),
+    **dict.fromkeys((types.BOOL, types.INT8, types.INT16, types.INT32, types.INT64), _parsed),
+    **dict.fromkeys((types.FLOAT32, types.FLOAT64, types.YEAR), _parsed),
     types.BIT: _bits,
-    types.INT8: _parsed(pa.int8()),
-    types.INT16: _parsed(pa.int16()),
-    types.INT32: _parsed(pa.int32()),
-    types.INT64: _parsed(pa.int64()),
     **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32, types.UINT64), _numbers),
-    types.FLOAT32: _parsed(pa.float32()),
-    types.FLOAT64: _parsed(pa.float64()),
     **dict.fromkeys(types.MAX_PRECISION, _decimal),
     types.DATE: _date,
     types.TIME: _time,
     **dict.fromkeys((types.DATETIME, types.TIMESTAMP), _moment),
-    types.YEAR: _parsed(pa.int16()),
     **dict.fromkeys(
         (types.JSON, types.UUID, types.ENUM, *types.GEOMETRY_TYPES, *types.TEXT_TYPES),
         lambda cells, column: readable_text(cells),

@@ -14,6 +14,7 @@ from ccpr.matrixone.client.limits import ListLimit
 from ccpr.matrixone.client.publication_offers import Publication
 from ccpr.matrixone.client.upstream_session import Session, integer
 from ccpr.matrixone.objects.stats import STATS_SIZE, check_object_name, without_delete_mark
+from ccpr.matrixone.objects.vectors import bounds_of
 
 CHUNK_BYTES = 100 << 20
 _OVERHEAD_BYTES = 1 << 16  # of an answer in addition to the chunk: names, numbers, packet headers
@@ -96,8 +97,7 @@ def _times(cells: pa.BinaryArray, what: str, subject: str) -> tuple[pa.Array, pa
     """Two int64 columns from texts `physical-logical`, all digits but one."""
     if cells.null_count:
         raise UnreadableObjectList(f"{what} is NULL", subject=subject)
-    _, offsets, data = cells.buffers()
-    bounds = np.frombuffer(offsets, np.int32, len(cells) + 1, 4 * cells.offset)
+    bounds, data = bounds_of(cells), cells.buffers()[2]
     text = np.frombuffer(data or b"", np.uint8)
     is_other = text[bounds[0] : bounds[-1]] - np.uint8(ord("0")) >= 10  # what is less than 0 has become more than 200
     dashes = bounds[0] + np.flatnonzero(is_other)

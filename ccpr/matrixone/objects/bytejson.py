@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.errors import ObjectDamaged, ObjectUnsupported
 from ccpr.matrixone.objects.invalid_text import readable_text
-from ccpr.matrixone.objects.vectors import gather
+from ccpr.matrixone.objects.vectors import bounds_of, gather
 
 OBJECT, ARRAY, LITERAL, INT64, UINT64, FLOAT64, STRING = 0x01, 0x03, 0x04, 0x09, 0x0A, 0x0B, 0x0C
 MAX_DEPTH = 512
@@ -52,8 +52,7 @@ def json_text(values: pa.BinaryArray, *, subject: str) -> pa.StringArray:
     levels or 2 GiB of text."""
     if len(values) == 0:
         return pa.array([], pa.string())
-    _, offsets, data = values.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset).astype(np.int64)
+    ends, data = bounds_of(values).astype(np.int64), values.buffers()[2]
     valid = np.ones(len(values), bool) if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
     pieces, start, total = [], 0, 0
     while start < len(values):

@@ -28,7 +28,7 @@ END_US = (MAX_DAYS + 1) * DAY_US - 1  # the last microsecond of 9999-12-31
 
 # Built once: parsing the text costs as much as a conversion.
 _I4, _I8, _U8 = (np.dtype(form) for form in ("<i4", "<i8", "<u8"))
-_UNSIGNED = {size: np.dtype(f"<u{size}") for size in (2, 4, 8)}
+_UNSIGNED, _SIGNED = ({size: np.dtype(f"<{kind}{size}") for size in (1, 2, 4, 8)} for kind in "ui")
 Converter = Callable[[Vector, Column, str], pa.Array]
 
 
@@ -47,20 +47,13 @@ def _array(kind: pa.DataType, vector: Vector, values: np.ndarray | pa.Buffer) ->
     return pa.Array.from_buffers(kind, vector.rows, [vector.validity(), data])
 
 
-def _fixed(kind: pa.DataType) -> Converter:
-    def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
-        return _array(kind, vector, vector.memory())
-
-    return convert
+def _as_stored(vector: Vector, column: Column, subject: str) -> pa.Array:
+    return _array(types.plain_types()[vector.oid], vector, vector.memory())
 
 
-def _widened(form: str, wider: str, kind: pa.DataType) -> Converter:
-    dtype = np.dtype(form)
-
-    def convert(vector: Vector, column: Column, subject: str) -> pa.Array:
-        return _array(kind, vector, vector.fixed(dtype).astype(wider))
-
-    return convert
+def _widened(vector: Vector, column: Column, subject: str) -> pa.Array:
+    size = types.SLOT_SIZES[vector.oid]
+    return _array(types.plain_types()[vector.oid], vector, vector.fixed(_UNSIGNED[size]).astype(_SIGNED[2 * size]))
 
 
 def _bool(vector: Vector, column: Column, subject: str) -> pa.Array:
@@ -257,30 +250,19 @@ def _less_epoch(values: np.ndarray, epoch: int, vector: Vector, column: Column, 
 _CONVERTERS: dict[int, Converter] = {
     types.BOOL: _bool,
     types.BIT: _unsigned64,
-    types.INT8: _fixed(pa.int8()),
-    types.INT16: _fixed(pa.int16()),
-    types.INT32: _fixed(pa.int32()),
-    types.INT64: _fixed(pa.int64()),
-    types.UINT8: _widened("u1", "<i2", pa.int16()),
-    types.UINT16: _widened("<u2", "<i4", pa.int32()),
-    types.UINT32: _widened("<u4", "<i8", pa.int64()),
+    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.FLOAT32, types.FLOAT64), _as_stored),
+    **dict.fromkeys((types.TIME, types.YEAR, types.TS, types.ROWID, types.BLOCK_ID), _as_stored),
+    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32), _widened),
     types.UINT64: _unsigned64,
-    types.FLOAT32: _fixed(pa.float32()),
-    types.FLOAT64: _fixed(pa.float64()),
     types.DECIMAL64: _decimal64,
     types.DECIMAL128: _decimal128,
     types.DECIMAL256: _decimal256,
     types.DATE: _since(UNIX_EPOCH_DAYS, _I4, pa.date32()),
-    types.TIME: _fixed(pa.duration("us")),
     types.DATETIME: _since(UNIX_EPOCH_US, _I8, pa.timestamp("us")),
     types.TIMESTAMP: _since(UNIX_EPOCH_US, _I8, pa.timestamp("us", "UTC")),
-    types.YEAR: _fixed(pa.int16()),
     types.UUID: _uuid,
     types.ENUM: _enum,
     types.JSON: _json,
-    types.TS: _fixed(pa.binary(12)),
-    types.ROWID: _fixed(pa.binary(24)),
-    types.BLOCK_ID: _fixed(pa.binary(20)),
     types.VECF32: _vectors("<f4", pa.float32()),
     types.VECF64: _vectors("<f8", pa.float64()),
     types.VECBF16: _vectors("<u2", pa.float32(), _bfloat16),

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ccpr.matrixone.objects.errors import ValueRefused
 from ccpr.matrixone.objects.invalid_text import readable_text
+from ccpr.matrixone.objects.vectors import bounds_of
 
 POINT, LINE, POLYGON, MULTI_POINT, MULTI_LINE, MULTI_POLYGON, COLLECTION = range(1, 8)
 NAMES = ("", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION")
@@ -56,7 +57,7 @@ def geometry_text(values: pa.BinaryArray, subject: str = "geometries") -> pa.Str
 
 
 def _geometry_text(values: pa.BinaryArray) -> pa.StringArray:
-    ends, data = _buffers(values)
+    ends, data = bounds_of(values).astype(np.int64), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     starts, ends = ends[:-1], ends[1:]
     filled = np.flatnonzero(ends > starts)
     first = np.full(len(values), 0xFF, np.uint8)
@@ -78,14 +79,6 @@ def _geometry_text(values: pa.BinaryArray) -> pa.StringArray:
     unknown = ~is_text
     cells = values.filter(pa.array(unknown)).to_pylist()
     return _put(found, unknown, pa.array([f"UNKNOWN(0x{cell.hex()})" for cell in cells], pa.string()))
-
-
-def _buffers(values: pa.BinaryArray) -> tuple[np.ndarray, np.ndarray]:
-    """Where values begin and end, one number more than there are, and the bytes."""
-    _, offsets, data = values.buffers()
-    count = len(values)
-    ends = np.frombuffer(offsets, np.int32, count + 1, 4 * values.offset) if count else np.zeros(1, np.int32)
-    return ends.astype(np.int64), np.frombuffer(data if data is not None else b"", np.uint8)
 
 
 def _mask(rows: np.ndarray, count: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ccpr.matrixone.objects.vectors import is_ascii
+from ccpr.matrixone.objects.vectors import bounds_of, is_ascii
 
 REPLACEMENT = "\ufffd"
 _FIRST, _STOP = 0x10FE80, 0x10FF00
@@ -82,11 +82,8 @@ def count_escaped(texts: pa.StringArray) -> int:
 
 def _data(values: pa.BinaryArray) -> pa.Buffer:
     """The bytes of all values, without what the array's buffer holds before and behind them."""
-    _, offsets, data = values.buffers()
-    if len(values) == 0 or data is None:
-        return pa.py_buffer(b"")
-    ends = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)
-    return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    ends, data = bounds_of(values), values.buffers()[2]
+    return pa.py_buffer(b"") if data is None else data.slice(int(ends[0]), int(ends[-1] - ends[0]))
 
 
 def _has_lead(data: pa.Buffer) -> bool:

@@ -27,6 +27,8 @@ VECF32, VECF64, VECBF16, VECF16, VECINT8, VECUINT8 = 224, 225, 226, 227, 228, 22
 
 VECTOR_TYPES = frozenset((VECF32, VECF64, VECBF16, VECF16, VECINT8, VECUINT8))
 GEOMETRY_TYPES = frozenset((GEOMETRY, GEOMETRY32))
+SIGNED = frozenset((INT8, INT16, INT32, INT64, DECIMAL64, DATE, TIME, DATETIME, TIMESTAMP, YEAR))  # numbers in slots
+UNSIGNED = frozenset((UINT8, UINT16, UINT32, UINT64, BIT, ENUM))
 WHOLE_NUMBERS = frozenset((INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64))
 TEXT_TYPES = frozenset((CHAR, VARCHAR, TEXT, DATALINK))
 BINARY_TYPES = frozenset((BINARY, VARBINARY, BLOB))
@@ -73,7 +75,7 @@ def is_decimal_text(column: Column) -> bool:
 
 
 @cache
-def _arrow_types() -> "dict[int, pa.DataType]":
+def plain_types() -> "dict[int, pa.DataType]":
     """By OID, without the decimals."""
     import pyarrow as pa
 
@@ -123,7 +125,7 @@ def arrow_type(column: Column) -> "pa.DataType":
         return pa.string()
     if column.type.oid in MAX_PRECISION:
         return pa.decimal128(decimal_digits(column), column.type.scale)
-    return _arrow_types()[column.type.oid]
+    return plain_types()[column.type.oid]
 
 
 def _unsupported(column: Column) -> str | None:

@@ -25,6 +25,7 @@ _OUTSIDE = 0xFF  # first of four such bytes: the value is in the area
 _OUTSIDE_WORD = 0xFFFFFFFF
 _TOP_BITS = 0x8080808080808080
 _INT32_MAX = 2**31 - 1
+_NO_VALUE = np.zeros(1, np.int32)
 
 # Entry type, entry version; class; oid, charset, not-null, filler, size, width, scale; rows, data length.
 _HEAD = struct.Struct("<HHBBBBBiiiII")
@@ -288,6 +289,13 @@ def _contiguous(words: np.ndarray, area: pa.Buffer) -> pa.BinaryArray | None:
     if not first <= last <= min(area.size, _INT32_MAX) or int(lengths.sum(dtype=np.uint64)) != last - first:
         return None
     return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), area])
+
+
+def bounds_of(values: pa.Array) -> np.ndarray:
+    """int32: where the values of an array of texts, bytes or lists begin in its buffer, and the end of the last."""
+    return (
+        np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset) if len(values) else _NO_VALUE
+    )
 
 
 def is_ascii(data: pa.Buffer) -> bool:

@@ -74,9 +74,8 @@ def _timestamp(raw: bytes) -> Timestamp:
 
 
 _DECODERS: dict[int, Callable[[bytes], Any]] = {
-    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.DECIMAL64, types.DECIMAL128), _signed),
-    **dict.fromkeys((types.DATE, types.TIME, types.DATETIME, types.TIMESTAMP, types.YEAR), _signed),
-    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT, types.ENUM), _unsigned),
+    **dict.fromkeys((*types.SIGNED, types.DECIMAL128), _signed),
+    **dict.fromkeys(types.UNSIGNED, _unsigned),
     types.FLOAT32: lambda raw: struct.unpack("<f", raw)[0],
     types.FLOAT64: lambda raw: struct.unpack("<d", raw)[0],
     types.UUID: lambda raw: uuid.UUID(bytes=raw),

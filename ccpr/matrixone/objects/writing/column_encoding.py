@@ -23,6 +23,7 @@ from ccpr.matrixone.objects.convert import (
 from ccpr.matrixone.objects.errors import NotWritable
 from ccpr.matrixone.objects.identifiers import UUID_DASHES, UUID_DIGITS, UUID_TEXT_SIZE
 from ccpr.matrixone.objects.invalid_text import stored_bytes
+from ccpr.matrixone.objects.vectors import bounds_of
 from ccpr.matrixone.objects.writing.encoded_columns import EncodedColumn, varlena_column
 from ccpr.matrixone.objects.writing.json_and_geometry import json_binary, stored_geometries
 from ccpr.matrixone.schema import Column, SqlType
@@ -36,6 +37,7 @@ _DIGIT[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 _NULL_UUID = "00000000-0000-0000-0000-000000000000"  # in the place of nulls
 _DECIMAL256_LIMBS, _ARROW_DECIMAL256 = 4, 76
 _SET_LIMIT = 64
+_WORD = 8  # bytes of the largest number that NumPy has
 _DECLARED_IN_CHARACTERS, _DECLARED_IN_BYTES = (types.CHAR, types.VARCHAR), (types.BINARY, types.VARBINARY)
 
 Encoder = Callable[[pa.Array, Column], EncodedColumn]
@@ -104,22 +106,18 @@ def _refuse(bad: np.ndarray, null: np.ndarray | None, column: Column) -> None:
         raise NotWritable(message, subject=_subject(column))
 
 
-def _fixed(dtype: str) -> Encoder:
-    def convert(values: pa.Array, column: Column) -> EncodedColumn:
-        return _finished(plain(values, dtype), null_mask(values), column.type)
+def _as_it_is(values: pa.Array, column: Column) -> EncodedColumn:
+    """Numbers, times of day, timestamps, rowids, block ids."""
+    size = types.SLOT_SIZES[column.type.oid]
+    numbers = plain(values, f"<u{size}") if size <= _WORD else plain(values, "u1", size)
+    return _finished(numbers, null_mask(values), column.type)
 
-    return convert
 
-
-def _narrowed(wide: str, dtype: str) -> Encoder:
-    high = int(np.iinfo(dtype).max)
-
-    def convert(values: pa.Array, column: Column) -> EncodedColumn:
-        numbers, null = plain(values, wide), null_mask(values)
-        _check(numbers, 0, high, null, column)
-        return _finished(numbers.astype(dtype), null, column.type)
-
-    return convert
+def _narrowed(values: pa.Array, column: Column) -> EncodedColumn:
+    size, null = types.SLOT_SIZES[column.type.oid], null_mask(values)
+    numbers = plain(values, f"<i{2 * size}")
+    _check(numbers, 0, (1 << 8 * size) - 1, null, column)
+    return _finished(numbers.astype(f"<u{size}"), null, column.type)
 
 
 def _bool(values: pa.Array, column: Column) -> EncodedColumn:
@@ -201,12 +199,8 @@ def _uuid(values: pa.Array, column: Column) -> EncodedColumn:
     texts = values if null is None else values.fill_null(_NULL_UUID)
     if len(values) and not pc.all(pc.equal(pc.binary_length(texts), UUID_TEXT_SIZE)).as_py():
         raise NotWritable(f"a UUID does not have {UUID_TEXT_SIZE} characters", subject=_subject(column))
-    _, offsets, data = texts.buffers()
-    start = int(np.frombuffer(offsets, np.int32, 1, 4 * texts.offset)[0]) if len(values) else 0
-    count = len(values) * UUID_TEXT_SIZE
-    characters = np.frombuffer(data.slice(start, count) if count else b"", np.uint8).reshape(
-        len(values), UUID_TEXT_SIZE
-    )
+    start, count, data = int(bounds_of(texts)[0]), len(values) * UUID_TEXT_SIZE, texts.buffers()[2]
+    characters = np.frombuffer(data.slice(start, count) if count else b"", np.uint8).reshape(-1, UUID_TEXT_SIZE)
     digits = _DIGIT[characters[:, UUID_DIGITS]]
     _refuse((digits == _NO_DIGIT).any(axis=1) | (characters[:, UUID_DASHES] != ord("-")).any(axis=1), null, column)
     return _finished(np.ascontiguousarray(digits[:, 0::2] << 4 | digits[:, 1::2]), null, column.type)
@@ -270,12 +264,7 @@ def _floats(width: int, narrow: Callable[[np.ndarray], np.ndarray] | None = None
     """Vectors of numbers. `narrow` makes the stored ones of `width` bytes from those in Arrow."""
 
     def convert(values: pa.Array, column: Column) -> EncodedColumn:
-        ends = (
-            np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
-            if len(values)
-            else np.zeros(1, np.int32)
-        )
-        items = values.values
+        ends, items = bounds_of(values), values.values
         if values.flatten().null_count:
             raise NotWritable("an element of a vector is null", subject=_subject(column))
         sizes, null = np.diff(ends), null_mask(values)
@@ -302,42 +291,23 @@ def _floats(width: int, narrow: Callable[[np.ndarray], np.ndarray] | None = None
     return convert
 
 
-def _raw(size: int) -> Encoder:
-    """Bytes as they are: timestamps, rowids, block ids."""
-
-    def convert(values: pa.Array, column: Column) -> EncodedColumn:
-        return _finished(plain(values, "u1", size), null_mask(values), column.type)
-
-    return convert
-
-
 _ENCODERS: dict[int, Encoder] = {
     types.BOOL: _bool,
     types.BIT: _unsigned64,
-    types.INT8: _fixed("i1"),
-    types.INT16: _fixed("<i2"),
-    types.INT32: _fixed("<i4"),
-    types.INT64: _fixed("<i8"),
-    types.UINT8: _narrowed("<i2", "u1"),
-    types.UINT16: _narrowed("<i4", "<u2"),
-    types.UINT32: _narrowed("<i8", "<u4"),
+    **dict.fromkeys((types.INT8, types.INT16, types.INT32, types.INT64, types.FLOAT32, types.FLOAT64), _as_it_is),
+    **dict.fromkeys((types.TIME, types.TS, types.ROWID, types.BLOCK_ID), _as_it_is),
+    **dict.fromkeys((types.UINT8, types.UINT16, types.UINT32), _narrowed),
     types.UINT64: _unsigned64,
-    types.FLOAT32: _fixed("<f4"),
-    types.FLOAT64: _fixed("<f8"),
     types.DECIMAL64: _decimal64,
     types.DECIMAL128: _decimal128,
     types.DECIMAL256: _decimal256,
     types.DATE: _date,
-    types.TIME: _fixed("<i8"),
     types.DATETIME: _datetime(ZERO_DATE, END_US),
     types.TIMESTAMP: _datetime(-DAY_US, END_US + DAY_US),
     types.YEAR: _year,
     types.UUID: _uuid,
     types.ENUM: _enum,
     types.JSON: _json,
-    types.TS: _raw(types.SLOT_SIZES[types.TS]),
-    types.ROWID: _raw(types.SLOT_SIZES[types.ROWID]),
-    types.BLOCK_ID: _raw(types.SLOT_SIZES[types.BLOCK_ID]),
     types.VECF32: _floats(4),
     types.VECF64: _floats(8),
     types.VECBF16: _floats(2, _bfloat16),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ccpr.matrixone.objects import types
 from ccpr.matrixone.objects.errors import NotWritable
-from ccpr.matrixone.objects.vectors import COLUMN_ENTRY, VARLENA_SIZE
+from ccpr.matrixone.objects.vectors import COLUMN_ENTRY, VARLENA_SIZE, bounds_of
 from ccpr.matrixone.schema import SqlType
 
 ENTRY_VERSION = 2
@@ -90,9 +90,7 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
     null = None if values.null_count == 0 else values.is_null().to_numpy(zero_copy_only=False)
     if rows == 0:
         return EncodedColumn(kind, 0, np.empty((0, _WORDS), "<u8"), values=values)
-    _, offsets, data = values.buffers()
-    data = pa.py_buffer(b"") if data is None else data
-    ends = np.frombuffer(offsets, np.int32, rows + 1, 4 * values.offset)
+    ends, data = bounds_of(values), values.buffers()[2] or pa.py_buffer(b"")
     starts, lengths = ends[:-1].astype(np.int64), np.diff(ends).astype(np.int64)
     if null is not None:
         lengths[null] = 0
@@ -115,8 +113,7 @@ def varlena_column(kind: SqlType, values: pa.BinaryArray, subject: str) -> Encod
     area = data.slice(int(ends[0]), int(ends[-1] - ends[0]))
     if total < area.size:  # there are short values between the long ones
         kept = values.filter(pa.array(outside))
-        _, offsets, data = kept.buffers()
-        area = data.slice(np.frombuffer(offsets, np.int32, 1, 4 * kept.offset)[0].item(), total)
+        area = kept.buffers()[2].slice(int(bounds_of(kept)[0]), total)
     return EncodedColumn(kind, rows, slots, area, null, values)
 
 

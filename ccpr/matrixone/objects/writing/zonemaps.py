@@ -20,22 +20,13 @@ _SUM = slice(8, 16)
 _SHORT = 7
 _NO_MAPS = types.VECTOR_TYPES | {types.DECIMAL256}
 
-_SIGNED = {
-    types.INT8: "i1",
-    **dict.fromkeys((types.INT16, types.YEAR), "<i2"),
-    **dict.fromkeys((types.INT32, types.DATE), "<i4"),
-    **dict.fromkeys((types.INT64, types.DECIMAL64, types.TIME, types.DATETIME, types.TIMESTAMP), "<i8"),
-}
-_UNSIGNED = {
-    types.UINT8: "u1",
-    **dict.fromkeys((types.UINT16, types.ENUM), "<u2"),
-    types.UINT32: "<u4",
-    **dict.fromkeys((types.UINT64, types.BIT), "<u8"),
-}
 _FLOATS = {types.FLOAT32: "<f4", types.FLOAT64: "<f8"}
-_NUMBERS = _SIGNED | _UNSIGNED | _FLOATS
-_SUMMED_SIGNED = frozenset((types.INT8, types.INT16, types.INT32, types.INT64, types.DECIMAL64))
-_SUMMED_UNSIGNED = frozenset((types.UINT8, types.UINT16, types.UINT32, types.UINT64, types.BIT))
+_NUMBERS = {
+    **{oid: f"<i{types.SLOT_SIZES[oid]}" for oid in types.SIGNED},
+    **{oid: f"<u{types.SLOT_SIZES[oid]}" for oid in types.UNSIGNED},
+    **_FLOATS,
+}
+_SUMMED = types.WHOLE_NUMBERS | {types.DECIMAL64, types.BIT}
 
 
 def empty_zonemap(oid: int, scale: int) -> bytearray:
@@ -101,9 +92,9 @@ def _sum(numbers: np.ndarray, oid: int) -> bytes:
     if oid in _FLOATS:
         with np.errstate(all="ignore"):
             return np.cumsum(numbers, dtype=np.float64)[-1:].tobytes()  # in order of the rows, as the server adds
-    if oid not in _SUMMED_SIGNED and oid not in _SUMMED_UNSIGNED:
+    if oid not in _SUMMED:
         return bytes(8)
-    signed = oid in _SUMMED_SIGNED
+    signed = oid in types.SIGNED
     low, high = (-(2**63), 2**63 - 1) if signed else (0, 2**64 - 1)
     if numbers.itemsize < 8 or max(-int(numbers.min()), int(numbers.max())) * len(numbers) <= high:
         total = int(numbers.sum(dtype=np.int64 if signed else np.uint64))
