@@ -67,24 +67,18 @@ class TableCatalog:
 
 
 def read_catalog(
-    session: Session,
-    publication: Publication,
-    database: str,
-    snapshot_name: str,
-    at: Timestamp,
-    *,
-    with_ddl: bool = True,
+    session: Session, publication: Publication, database: str, snapshot_name: str, at: Timestamp
 ) -> TableCatalog:
     """The database at the snapshot, whose timestamp is `at`. Raises DatabaseMissing, SnapshotGone, BadCatalog."""
     owner = publication.publisher_id
     database_rows = session.read(upstream_sql.select_databases(owner, database, at.physical))
     table_rows = session.read(upstream_sql.select_tables(owner, database, at.physical))
     column_rows = session.read(upstream_sql.select_columns(owner, database, at.physical))
-    ddl_rows = _read_ddl(session, publication, database, snapshot_name, table_rows) if with_ddl else None
+    ddl_rows = _read_ddl(session, publication, database, snapshot_name, table_rows)
     created_rows = None
-    if _has_temporary_names(table_rows, database) or (with_ddl and _lacks_ddl(table_rows, ddl_rows)):
+    if _has_temporary_names(table_rows, database) or _lacks_ddl(table_rows, ddl_rows):
         created_rows = session.read(upstream_sql.select_created(owner, database, at.physical))
-    catalog = tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at, with_ddl=with_ddl)
+    catalog = tables_from_rows(database_rows, table_rows, column_rows, ddl_rows, created_rows, at=at)
     if not catalog.partitioned:
         return catalog
     owners = _read_owners(session, publication, database, at)
@@ -173,7 +167,7 @@ def temporary_tables(session: Session, publication: Publication, database: str, 
     if not _has_temporary_names(table_rows, database):
         return frozenset()
     created = session.read(upstream_sql.select_created(publication.publisher_id, database))
-    return _temporary(table_rows, database, _created_by_id(created))
+    return _temporary(table_rows, database, _texts_by_id(created, *upstream_sql.CREATED_COLUMNS))
 
 
 def index_tables(session: Session, publication: Publication, table_id: int, snapshot_name: str) -> tuple[str, ...]:
@@ -203,18 +197,18 @@ def tables_from_rows(
     created_rows: Answer | None = None,
     *,
     at: Timestamp,
-    with_ddl: bool = True,
 ) -> TableCatalog:
     """The catalog from rows of mo_database, mo_tables, mo_columns, get_ddl and, where a table has a temporary one's
     name or no DDL text, `select_created`. Columns are found by name; additional ones are ignored."""
     database_id, database = only_database(database_rows, at)
-    ddl, created = _ddl_by_id(ddl_rows), _created_by_id(created_rows)
+    ddl = _texts_by_id(ddl_rows, "tableid", "tablesql")
+    created = _texts_by_id(created_rows, *upstream_sql.CREATED_COLUMNS)
     columns = _columns_by_id(column_rows, {**created, **ddl})
     temporary = _temporary(table_rows, database, created)
     tables, partitioned, unreplicated = [], [], []
     for found_table, relkind, is_partitioned in _tables(table_rows, columns, ddl, temporary):
         table = found_table
-        if with_ddl and not table.ddl and table.kind in _WITH_DDL and table.id in created:
+        if not table.ddl and table.kind in _WITH_DDL and table.id in created:
             table = replace(table, ddl=ddl_from_created(table, created[table.id]))
         tables.append(table)
         if is_partitioned:
@@ -358,16 +352,10 @@ def _flag(cell: bytes | None, what: str) -> bool:
     raise BadCatalog(f"{what} is neither 0 nor 1", subject=what)
 
 
-def _ddl_by_id(rows: Answer | None) -> dict[int, str]:
-    if rows is None:
-        return {}
-    return {integer(table_id, "tableid"): _ddl_text(ddl) for table_id, ddl in rows.select("tableid", "tablesql")}
-
-
-def _created_by_id(rows: Answer | None) -> dict[int, str]:
-    if rows is None:
-        return {}
-    return {integer(number, "rel_id"): _ddl_text(cell) for number, cell in rows.select(*upstream_sql.CREATED_COLUMNS)}
+def _texts_by_id(rows: Answer | None, *names: str) -> dict[int, str]:
+    """From the columns of these names, the id's and the text's."""
+    found = () if rows is None else rows.select(*names)
+    return {integer(number, names[0]): _ddl_text(cell) for number, cell in found}
 
 
 def _ddl_text(cell: bytes | None) -> str:

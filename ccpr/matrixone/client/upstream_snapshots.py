@@ -76,7 +76,7 @@ def drop_snapshot(session: Session, name: str, publication: Publication) -> None
     the account that has the snapshot, without it. Repeated after a lost connection. Raises SnapshotOutcomeUnknown as
     `create_snapshot` does; PublicationMissing."""
     if is_of_account(name):
-        session.read(upstream_sql.drop_own_snapshot(name), also=(SnapshotOutcomeUnknown,))
+        session.read(upstream_sql.drop_snapshot(name), also=(SnapshotOutcomeUnknown,))
     statement = upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name or None)
     try:
         session.read(statement, also=(SnapshotOutcomeUnknown,))
@@ -84,14 +84,14 @@ def drop_snapshot(session: Session, name: str, publication: Publication) -> None
         # In another account's session IF EXISTS would hide that it is not among that account's snapshots.
         if session.endpoint.account.lower() != publication.publisher.lower():
             raise
-        session.read(upstream_sql.drop_own_snapshot(marker_of(name)), also=(SnapshotOutcomeUnknown,))
+        session.read(upstream_sql.drop_snapshot(marker_of(name)), also=(SnapshotOutcomeUnknown,))
 
 
 def drop_statements(name: str, publication: Publication, *, published: bool = True) -> tuple[str, ...]:
     """What drops the snapshot by hand; without the publication its account has to do it."""
-    own = (f"{upstream_sql.drop_own_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
+    own = (f"{upstream_sql.drop_snapshot(name)}; -- as account {SYS_ACCOUNT}",) if is_of_account(name) else ()
     if not published or publication.is_own:
-        return (*own, f"{upstream_sql.drop_own_snapshot(marker_of(name))}; -- as account {publication.publisher}")
+        return (*own, f"{upstream_sql.drop_snapshot(marker_of(name))}; -- as account {publication.publisher}")
     return (*own, upstream_sql.drop_snapshot(marker_of(name), publication.publisher, publication.name) + ";")
 
 

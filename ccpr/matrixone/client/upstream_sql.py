@@ -16,17 +16,14 @@ _WORD = re.compile(r"[^\s'\"`]+")
 _TABLE_WORD = re.compile(r"[^\s']+")  # what the server takes as the name of a table
 NOTHING = "-"  # in internal commands: no name
 
+
+def _columns(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
+
 DATABASE_COLUMNS = ("dat_id", "datname", "account_id", "dat_type")
-TABLE_COLUMNS = (
-    "rel_id",
-    "relname",
-    "reldatabase",
-    "reldatabase_id",
-    "relkind",
-    "rel_comment",
-    "account_id",
-    "partitioned",
-    "rel_logical_id",
+TABLE_COLUMNS = _columns(
+    "rel_id relname reldatabase reldatabase_id relkind rel_comment account_id partitioned rel_logical_id"
 )
 VERSION_COLUMNS = ("rel_id", "relname", "rel_version", "partitioned")
 CREATED_COLUMNS = ("rel_id", "rel_createsql")
@@ -36,40 +33,16 @@ FUNCTION_COLUMNS = ("name", "args", "rettype", "body", "language")
 GRANT_COLUMNS = ("role_name", "obj_type", "obj_id", "privilege_name", "with_grant_option")
 ROW_RULE_COLUMNS = ("role_id", "rule_name", "rule")
 ROLE_COLUMNS = ("role_id", "role_name")
-SEQUENCE_COLUMNS = (
-    "last_seq_num",
-    "min_value",
-    "max_value",
-    "start_value",
-    "increment_value",
-    "cycle",
-    "is_called",
-)
-COLUMN_COLUMNS = (
-    "att_relname_id",
-    "att_relname",
-    "attname",
-    "atttyp",
-    "attnum",
-    "attnotnull",
-    "attisdropped",
-    "att_is_hidden",
-    "attr_seqnum",
-    "attr_enum",
-    "att_default",
+SEQUENCE_COLUMNS = _columns("last_seq_num min_value max_value start_value increment_value cycle is_called")
+COLUMN_COLUMNS = _columns(
+    "att_relname_id att_relname attname atttyp attnum attnotnull attisdropped att_is_hidden attr_seqnum attr_enum "
+    "att_default"
 )
 NAME_COLUMNS = ("rel_id", "relname", "relkind")
 # What a checksum of the catalog is made of. What else the server prints DDL texts from, comments of columns for
 # example, raises `rel_version`.
-SUMMED_TABLE_COLUMNS = (
-    *TABLE_COLUMNS,
-    "relpersistence",
-    "rel_createsql",
-    "partition_info",
-    "viewdef",
-    "constraint",
-    "rel_version",
-    "catalog_version",
+SUMMED_TABLE_COLUMNS = TABLE_COLUMNS + _columns(
+    "relpersistence rel_createsql partition_info viewdef constraint rel_version catalog_version"
 )
 SUMMED_COLUMN_COLUMNS = tuple(name for name in COLUMN_COLUMNS if name != "att_relname")  # which the tables have
 SUM_COLUMNS = ("number", "checksum")
@@ -143,13 +116,9 @@ def create_account_snapshot(snapshot: str, account: str) -> str:
     return f"CREATE SNAPSHOT IF NOT EXISTS {_snapshot(snapshot)} FOR ACCOUNT {whose}"
 
 
-def drop_snapshot(snapshot: str, publisher: str, publication: str | None) -> str:
+def drop_snapshot(snapshot: str, publisher: str = "", publication: str | None = None) -> str:
+    """The account that has the snapshot needs no publication."""
     return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)}{_from(publisher, publication)}"
-
-
-def drop_own_snapshot(snapshot: str) -> str:
-    """For the account that has the snapshot: it needs no publication."""
-    return f"DROP SNAPSHOT IF EXISTS {_snapshot(snapshot)}"
 
 
 def snapshot_timestamp(snapshot: str, publisher: str, publication: str) -> str:
