@@ -84,7 +84,7 @@ class LocalStore(Store):
                         os.fsync(file.fileno())
                     stored = StoredFile(size, digest.digest())
                     if overwrite:
-                        self._move(os.rename, temporary, self._path(name))
+                        self._replace(temporary, name)
                     else:
                         self._place(temporary, name, stored)
                 except OSError as error:
@@ -136,6 +136,9 @@ class LocalStore(Store):
         finally:
             _unlink(temporary)
         return True
+
+    def _replace(self, temporary: str, name: str) -> None:
+        self._move(os.rename, temporary, self._path(name))
 
     def sync(self, folder: str) -> None:
         path = Path(self._path(folder)) if folder else self.root

@@ -87,18 +87,18 @@ def test_a_copy_follows_point_by_point_and_costs_what_has_changed(one_table: One
 @contextmanager
 def killed_after(writes: int) -> Iterator[None]:
     """The copy's store fails for good after so many files."""
-    left, real = [writes], LocalStore._begin
+    left, real = [writes], LocalStore.begin
 
-    def begin(store: LocalStore, name: str, *more: Any) -> Any:
+    def begin(store: LocalStore, name: str, *more: Any, **how: Any) -> Any:
         if "second" in store.url and (left := left_of()) < 0:
             raise StoreFailed("killed", subject=f"{name} {left}")
-        return real(store, name, *more)
+        return real(store, name, *more, **how)
 
     def left_of() -> int:
         left[0] -= 1
         return left[0]
 
-    with patch.object(LocalStore, "_begin", begin):
+    with patch.object(LocalStore, "begin", begin):
         yield
 
 

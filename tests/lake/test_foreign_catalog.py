@@ -1,7 +1,7 @@
 """A lake whose tables are in a catalog that is not ours, Apache Iceberg's own: the rows of every point, kills, and the
 commit of another writer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from ccpr.lake.iceberg import IcebergChange
 from ccpr.lake.iceberg_jvm import catalog_properties
+from ccpr.matrixone.errors import CcprError
 from ccpr.mirror.mirror import Mirror
 from ccpr.mirror.points import Point
 from tests.support.committing_catalog import CatalogAddress
@@ -86,13 +88,13 @@ def test_a_transaction_of_which_a_part_was_made_is_completed(
 ) -> None:
     """A catalog without transactions may commit some of the tables before it is killed."""
 
-    def partly(self: Any, commits: list[Any]) -> None:
-        self.inner.commitTransaction(commits[:1])
+    def partly(self: Any, changes: Sequence[IcebergChange]) -> Mapping[str, CcprError]:
+        self.inner.commit([one for one in changes if one.asked is not None][:1])
         raise Killed
 
     for point in points[:4]:
         with monkeypatch.context() as patched:
-            patched.setattr("tests.support.iceberg_published._Counted.commitTransaction", partly)
+            patched.setattr("tests.support.iceberg_published._Counted.commit", partly)
             with pytest.raises(Killed):
                 elsewhere.publish(point)
         elsewhere.publish(point)
