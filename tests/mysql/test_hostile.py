@@ -136,7 +136,7 @@ def test_a_statement_that_needs_too_much_memory_ends_by_name() -> None:
     runner = QueryRunner(QueryLimits(engines=Engines(16 << 20)))
     found = translated(understood("SELECT COUNT(*) FROM (SELECT DISTINCT a FROM t) q"), _Tables(), lambda name: None)
     with closing(runner), pytest.raises(StatementError) as caught:
-        list(runner.rows_of(found, {"t": table}, ExitStack(), binary=False).frames(0))
+        list(runner.rows_of(found.sql, lambda _: found.columns, {"t": table}, ExitStack(), binary=False).frames(0))
     assert caught.value.number == 1038
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ccpr.config.errors import SqlSyntax
 from ccpr.config.sql.statement_parser import READABLE, RESERVED, parse
 from ccpr.config.sql.subscription_statements import (
-    LAKE_SETTINGS,
+    LAKE_FORMS,
     AlterSubscription,
     Assignment,
     CreateLake,
@@ -238,7 +238,7 @@ DOCUMENT, SETTINGS_PAGE = (
 def test_the_document_shows_what_is_read() -> None:
     shown = re.findall(r"^\* `((?:CREATE|ALTER|PAUSE|RESUME|DROP|SHOW|SELECT)[^`]*)`", DOCUMENT, re.MULTILINE)
     assert {type(statement) for text in shown for statement in parse(text)} == set(get_args(Statement))
-    assert all(f"`{name.upper()}`" in DOCUMENT for name in LAKE_SETTINGS)
+    assert all(f"`{name.upper()}`" in DOCUMENT for name in LAKE_FORMS)
     assert "](configuration.md#settings-of-a-subscription)" in DOCUMENT
     assert all(f"\n* `{name}`: " in SETTINGS_PAGE for name in SETTINGS)
     listed = re.search(r"the words\s([A-Z \n]+), in backquotes", DOCUMENT)
@@ -296,7 +296,7 @@ statements = st.one_of(
     st.builds(ShowStatus, names),
     st.builds(ShowPublications, texts),
     selects(),
-    st.builds(CreateLake, names, names, texts, settings_of(forms=LAKE_SETTINGS)),
+    st.builds(CreateLake, names, names, texts, settings_of(forms=LAKE_FORMS)),
     st.builds(DropLake, names, names, st.booleans(), st.booleans()),
     st.builds(ShowLakes, names),
 )
