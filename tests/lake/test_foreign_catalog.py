@@ -47,7 +47,7 @@ def elsewhere(mirrored: tuple[Mirror, list[Point]], tmp_path: Path) -> Iterator[
     """Nothing yet."""
     found = java(Path.home() / ".cache" / "matrixone-ccpr" / "java")
     with foreign_catalog(found, tmp_path) as uri:
-        yield _Elsewhere(mirrored[0], tmp_path / "lake", readers=(), uri=uri)
+        yield _Elsewhere(mirrored[0], tmp_path / "lake", readers=(), rest=True, uri=uri)
 
 
 @pytest.mark.parametrize("version", [2, 3])
