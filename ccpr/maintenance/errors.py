@@ -34,7 +34,7 @@ class MirrorContradictsState(Terminal):
 
 class CopyDiverged(Terminal):
     """The newest point of the second copy is not in the mirror's history: the mirror was restored from an older copy,
-    or is written anew. Nothing was changed."""
+    is written anew, or has lost what it noted of the copy. Nothing was changed."""
 
     code = "COPY_DIVERGED"
     about = "second copy"
