@@ -28,7 +28,7 @@ from ccpr.mysql.login_limits import ConditionedRows, condition_sql
 from ccpr.mysql.query_runner import QueryLimits, QueryRunner, ReadTables, exact_reading, told
 from ccpr.mysql.replicas import Database, Replicas, ServedReplica
 from ccpr.mysql.select_rules import translated_once
-from ccpr.mysql.select_scope import ReadTable, ShownColumn
+from ccpr.mysql.select_scope import ReadTable
 from ccpr.mysql.show_answers import MODES_REFUSED, SETTABLE, VARIABLES, show, texts
 from ccpr.mysql.sql_metrics import StatementCounts
 from ccpr.mysql.statement_text import (
@@ -332,19 +332,10 @@ class ReplicaSession:
         except BaseException:
             held.close()
             raise
-        return self._rows_of(found.sql, lambda _: found.columns, reader.used, held, binary=binary)
-
-    def _rows_of(
-        self,
-        sql: str,
-        columns_of: Callable[[pa.Schema], Sequence[ShownColumn]],
-        tables: ReadTables,
-        held: ExitStack,
-        *,
-        binary: bool,
-    ) -> FramedRows:
         most, seconds = self._most_rows, self._seconds
-        return self._runner.rows_of(sql, columns_of, tables, held, binary=binary, most=most, seconds=seconds)
+        return self._runner.rows_of(
+            found.sql, lambda _: found.columns, reader.used, held, binary=binary, most=most, seconds=seconds
+        )
 
     def _of_catalog(self, query: CatalogQuery, *, binary: bool) -> FramedRows:
         tables = ReadTables()
@@ -354,7 +345,10 @@ class ReplicaSession:
                 if found is None:
                     raise StatementError(1109, f"Unknown table '{name:.100}' in {INFORMATION_SCHEMA}", "42S02")
                 tables[name] = found[0]
-        return self._rows_of(query.sql, query.columns, tables, ExitStack(), binary=binary)
+        most, seconds = self._most_rows, self._seconds
+        return self._runner.rows_of(
+            query.sql, query.columns, tables, ExitStack(), binary=binary, most=most, seconds=seconds
+        )
 
     def read_table(self, database: Database, name: str, point: Point) -> tuple[PointTable | ConditionedRows, ReadTable]:
         """Raises StatementError 1146."""

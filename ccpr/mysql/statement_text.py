@@ -201,10 +201,10 @@ def _names(text: str, tokens: Sequence[Token]) -> list[str]:
             if depth == 0 and token.is_word("SELECT"):
                 start = place + 1
             continue
-        if depth > 0 or (token.is_sign(")") and depth == 0):
+        if depth > 0 or (depth == 0 and token.is_sign(")")):
             continue
         is_end = token.kind == "word" and token.value.upper() in _ENDS
-        if depth < 0 or is_end or (token.is_sign(",")):
+        if depth < 0 or is_end or token.is_sign(","):
             names.append(_name(text, tokens[start:place]))
             start = place + 1
             if depth < 0 or is_end:
