@@ -220,7 +220,7 @@ def test_rows_are_read_by_the_full_name(source: Source) -> None:
     assert "crm.item, shop_1.item, shop_2.item" in error["remedy"]
     joined = "select a.v, b.v as w from crm.item a join shop_2.item b using (id) order by id"
     assert command("query", "s", joined)["rows"][1] == {"v": "crm item 2", "w": "shop_2 item 2"}
-    assert "crm.item" in command("query", "s", "select * from item", code=1)["error"]["message"]
+    assert "crm.item" in command("query", "s", "select * from item", code=1)["error"]["remedy"]
     found = command("tables", "s", "--ddl", "crm.item")["tables"]
     assert [one["table"] for one in found] == ["crm.item"]
     assert command("verify", "s")["sound"]

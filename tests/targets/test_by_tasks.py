@@ -213,7 +213,8 @@ def test_attempts_of_one_task_at_the_same_time_write_once(place: Place, history:
         return found[1]
 
     with history.target(place, vault, three_times) as target:
-        assert history.load(target, place).row_sum is None
+        # That which ends second has read some pieces, or all, or none.
+        assert history.load(target, place).row_sum in (None, history.row_sum())
         assert_there(place, history.rows[0])
         history.bring(target, place, 1)
         assert_there(place, history.rows[1])

@@ -19,7 +19,8 @@ from ccpr.targets.registry import load_row, registry_row, table_json
 from tests.hostile.mutate import mutated, mutated_json
 from tests.targets.target_database import source_table
 
-_PLACE = ("d", Dialect.MARIADB, "task")
+_DIALECT = Dialect.MARIADB
+_PLACE = ("d", _DIALECT, "task")
 _FIRST = (
     "CREATE TABLE `t` (`id` bigint NOT NULL AUTO_INCREMENT, `v` varchar(20) DEFAULT 'x', "
     "`g` int GENERATED ALWAYS AS (`id` * 2) STORED, PRIMARY KEY (`id`), UNIQUE KEY `u` (`v`))"
@@ -58,16 +59,16 @@ class RegistryRows:
     def __init__(self) -> None:
         first, later, other = source_table(_FIRST), source_table(_LATER), source_table(_FIRST, 2)
         self._own = ExpectedTables(lambda: (first, later, other))
-        one, two, new = (target_of(source, _PLACE.dialect, "d") for source in (first, later, other))
-        made = release(one.create, one.stripped or {}, one.disabled or {}, _PLACE.dialect)
+        one, two, new = (target_of(source, _DIALECT, "d") for source in (first, later, other))
+        made = release(one.create, one.stripped or {}, one.disabled or {}, _DIALECT)
         shadow, old = shadow_name("load", "task", 2), shadow_name("old", "task", 1)
         gone = named(one, "ccpr_gone_1")
-        shown = show_loaded(parse_create_table(new.create), shadow, [(name_of(one), old)], Dialect.MARIADB)
+        shown = show_loaded(parse_create_table(new.create), shadow, [(name_of(one), old)], _DIALECT)
         intents = (
-            Intent(ChangeOf.ALTER, change_statements([one], [two], Dialect.MARIADB), (name_of(one),), (two,)),
+            Intent(ChangeOf.ALTER, change_statements([one], [two], _DIALECT), (name_of(one),), (two,)),
             Intent(
                 ChangeOf.ALTER,
-                change_statements([one], [gone], Dialect.MARIADB),
+                change_statements([one], [gone], _DIALECT),
                 all_names([name_of(one)], [name_of(gone)]),
                 (gone,),
             ),
