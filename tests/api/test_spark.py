@@ -98,6 +98,7 @@ def test_changes_are_those_of_the_process(spark: "SparkSession", shop: Shop, mir
         assert rows.cast(ours.schema).sort_by(by).equals(ours.sort_by(by)), name
 
 
+@pytest.mark.in_turn
 def test_a_session_of_ours_reads(spark: "SparkSession", mirror: ccpr.Mirror, tmp_path: Path) -> None:
     """The process has a session already, which is what a second call gets."""
     session = ccpr.spark_session(cache=tmp_path / "java")

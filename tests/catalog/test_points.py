@@ -121,6 +121,7 @@ def test_something_of_a_table_is_no_table(lake: IcebergLake, namespace: str) -> 
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NoSuchTableException")
 
 
+@pytest.mark.in_turn
 def test_no_pair_of_reads_at_a_point_is_torn(lake: IcebergLake) -> None:
     """Each point adds a row with its number to both tables."""
     lake.create("a", "b")

@@ -91,6 +91,7 @@ def test_an_option_whose_value_is_refused_by_a_typed_error_says_so(monkeypatch: 
     assert "EXTRA_MISSING" in ccpr("run", "shop", "--engine", "spark").stderr
 
 
+@pytest.mark.in_turn
 def test_commands_about_an_idle_subscription_import_only_what_they_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -314,6 +314,7 @@ def test_tables_stay_and_a_sentence_says_what_is_wrong(
         assert ticked in server.tick()
 
 
+@pytest.mark.in_turn
 def test_a_locked_database_is_a_sentence(project: Project) -> None:
     with closing(sqlite3.connect(project.home / "catalog.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -324,6 +325,7 @@ def test_a_locked_database_is_a_sentence(project: Project) -> None:
             assert "STATE_UNAVAILABLE" in found["replication_health"]
 
 
+@pytest.mark.in_turn
 def test_a_listing_has_the_tables_and_a_refresh_says_what_is_wrong(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,12 +336,14 @@ def test_a_listing_has_the_tables_and_a_refresh_says_what_is_wrong(
     assert "shop/shop/orders" in project.dg("list", "defs"), "what was known before"
 
 
+@pytest.mark.in_turn
 def test_a_subscription_that_was_dropped_goes_with_the_next_refresh(project: Project) -> None:
     ccpr("drop", "shop", "--yes", home=project.home)
     with project.serving() as server:
         assert "shop/shop/orders" not in server.assets()
 
 
+@pytest.mark.in_turn
 def test_a_translator_gives_a_table_a_key_and_all_that_is_reported_of_it_has_that(
     project: Project, upstream: SimulatedUpstream
 ) -> None:
@@ -381,6 +385,7 @@ def test_a_translator_gives_a_table_a_key_and_all_that_is_reported_of_it_has_tha
         assert dg.AssetKey(["shop", "shop", "orders"]) not in server.context.instance.all_asset_keys()
 
 
+@pytest.mark.in_turn
 def test_a_misspelt_attribute_is_named_with_its_line(project: Project) -> None:
     project.configure("sensr: false")
     said = project.dg("check", "yaml", code=1)
@@ -391,6 +396,7 @@ def test_a_misspelt_attribute_is_named_with_its_line(project: Project) -> None:
         assert "there is no attribute sensr: sensor?" in server.load_error()
 
 
+@pytest.mark.in_turn
 def test_two_tables_with_one_key_are_named_in_the_last_cause(project: Project) -> None:
     package = project.folder / "src" / "shop_data"
     (package / "translation.py").write_text(TRANSLATION.replace("*spec.key.path[2:]", "'one'"))

@@ -163,6 +163,7 @@ def test_a_target_that_goes_away_while_nothing_changes_is_seen_and_is_current_ag
     ]
 
 
+@pytest.mark.in_turn
 def test_an_outage_of_a_target_is_one_failed_run_and_its_page_moves_with_each_attempt(
     place: Place, storage: Storage, mariadb: MariaDb, instance: dg.DagsterInstance
 ) -> None:

@@ -17,6 +17,7 @@ __all__ = ["shop"]
 pytestmark = [pytest.mark.integration, pytest.mark.kills]
 
 
+@pytest.mark.in_turn
 def test_an_interrupt_is_no_failure_of_the_target(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.command("run", NAME)
     shop.add()

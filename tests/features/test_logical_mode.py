@@ -441,6 +441,7 @@ def test_a_relay_serves_what_was_read_and_a_restore_loads_it(
 STRUCK = 1 if os.environ.get("KILLS") == "all" else 5  # each such place of an iteration
 
 
+@pytest.mark.in_turn
 @pytest.mark.kills
 def test_an_iteration_killed_at_any_file_or_statement_is_gone_on_with(home: Path, upstream: SimulatedUpstream):
     subscribe(upstream)

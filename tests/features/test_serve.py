@@ -183,6 +183,7 @@ def test_an_allowed_host_is_the_name_of_one(home: Path) -> None:
         assert said.exit_code == 2, wrong
 
 
+@pytest.mark.in_turn
 @pytest.mark.kills
 def test_kill_9_and_restart_and_sigterm_in_the_middle_of_a_copy_lose_nothing(home: Path, upstream: Upstream) -> None:
     upstream.insert("d", *range(1000))

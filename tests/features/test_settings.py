@@ -256,6 +256,7 @@ FREE = {name: any_of(one) for name, one in SETTINGS.items() if not isinstance(on
 FOLDERS = st.text("ab ${}%é~#", min_size=1, max_size=6).filter(lambda name: name.strip() == name)
 
 
+@pytest.mark.in_turn
 @settings(max_examples=40)
 @example(values={"tables": "${HOME}", "exclude_tables": "$${"}, mirror="{subscription}", storage="${a}")
 @given(values=st.fixed_dictionaries({}, optional=FREE), mirror=st.none() | FOLDERS, storage=st.none() | FOLDERS)

@@ -26,6 +26,7 @@ def test_several_databases_are_read_likewise() -> None:
     play(DisastersOfSeveral, max(COUNT // 4, 5))
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(0 if "DISASTERS" in os.environ else 1200)
 def test_what_anything_needs_stays_and_nothing_else_does() -> None:
     play(DisastersOfKept, max(COUNT // 2, 10))

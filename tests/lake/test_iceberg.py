@@ -311,6 +311,7 @@ def test_old_snapshots_leave_with_the_points(iceberg: IcebergPublished, points: 
     assert [marks(one)["ccpr.point"] for one in keyed] == [str(points[-1].lsn)]
 
 
+@pytest.mark.in_turn
 def test_a_held_point_stays_readable_by_its_tag_until_it_is_released(tmp_path: Path) -> None:
     """Though the points around it have left, and the table of it was dropped; and whatever is killed."""
     hours = 3 * 3600 * 10**9

@@ -150,6 +150,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return document
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())

@@ -170,6 +170,7 @@ def expressions_on(rows: pa.Table) -> st.SearchStrategy[pc.Expression]:
     )
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -358,6 +359,7 @@ def in_memory(shown: Callable[[Reading], tuple[TableRead, pa.Table]]) -> Iterato
         yield connection
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -149,6 +149,7 @@ def test_sqlalchemy_reflects_all_of_a_database(shop: Served) -> None:
     engine.dispose()
 
 
+@pytest.mark.in_turn
 def test_questions_about_names_reach_nothing_else(shop: Served) -> None:
     """They are answered by DuckDB's rules: of what it can read but these tables nothing is taken."""
     names = "information_schema.tables"

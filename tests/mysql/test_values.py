@@ -104,6 +104,7 @@ WRITTEN: dict[Any, str] = {
 }
 
 
+@pytest.mark.in_turn
 def test_a_parameter_means_what_a_literal_of_its_type_does(typed: Served) -> None:
     """Beside columns of each type: the answer, or the error, is the same by both protocols."""
     conditions = ("{} <= ?", "{} IN (?, NULL)", "CONCAT({}, ?) LIKE '%1%'")

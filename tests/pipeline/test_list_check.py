@@ -113,6 +113,8 @@ def refusal(check: ListCheck, rows: pa.Table, at: Timestamp) -> str:
     return ""
 
 
+@pytest.mark.in_turn
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(rows=st.lists(ROW, min_size=1, max_size=3), at=st.sampled_from((0, 10, 1000)))
 @example(rows=[SOUND], at=10)

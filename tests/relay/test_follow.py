@@ -89,6 +89,7 @@ def test_a_relay_that_restarts_knows_its_followers(relayed: Relayed, client: Nat
         arrived(relayed, client)
 
 
+@pytest.mark.in_turn
 def test_two_clusters_follow_one_subscription(relayed: Relayed, client: NativeClient) -> None:
     with NativeClient() as other:
         follow(relayed, client)

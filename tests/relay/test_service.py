@@ -154,6 +154,7 @@ def test_a_relay_that_cannot_listen_says_so_and_nothing_runs(home: Path, source:
     assert command("status", "shop")["newest_point"] is None
 
 
+@pytest.mark.in_turn
 @pytest.mark.kills
 def test_a_cluster_that_never_answers_delays_neither_mirrors_nor_the_end(
     home: Path, source: Source, client: NativeClient

@@ -264,6 +264,7 @@ def serving(relayed: Relayed) -> Iterator[int]:
         assert process.wait(60) == 0
 
 
+@pytest.mark.in_turn
 def test_a_relay_of_its_own_feeds_a_follower_and_keeps_its_status(
     relayed: Relayed, client: NativeClient, serving: int
 ) -> None:

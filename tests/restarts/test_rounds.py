@@ -15,6 +15,7 @@ ROUNDS = int(os.environ.get("ROUNDS") or 8)
 SEED = int(os.environ.get("SEED") or 1)
 
 
+@pytest.mark.in_turn
 @pytest.mark.kills
 @pytest.mark.timeout(0 if "ROUNDS" in os.environ else 1200)
 def test_whatever_a_restart_answers_all_is_current_and_equal_by_itself(

@@ -70,6 +70,7 @@ def test_a_command_that_ends_by_itself_gives_its_exit_code(tmp_path: Path) -> No
     assert subprocess.run([PROGRAM, sys.executable, "-c", "raise SystemExit(3)"], timeout=SECONDS).returncode == 3
 
 
+@pytest.mark.in_turn
 def test_the_ui_ends_with_all_its_processes(tmp_path: Path) -> None:
     home, port = tmp_path / "home", free_port()
     home.mkdir()

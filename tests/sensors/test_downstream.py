@@ -118,6 +118,7 @@ def project(home: Path) -> Iterator[Project]:
         yield Project(storage, emulator, instance)
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_an_hour_without_a_change_runs_nothing_and_a_change_runs_once(project: Project) -> None:
     project.run("rates")
@@ -134,6 +135,7 @@ def test_an_hour_without_a_change_runs_nothing_and_a_change_runs_once(project: P
     assert project.minutes(3) == {"revenue": 0, "report": 0}, "another table"
 
 
+@pytest.mark.in_turn
 def test_a_red_replica_holds_back_what_waits_for_checks_until_it_is_well(project: Project) -> None:
     project.run("rates")
     project.minutes(2)

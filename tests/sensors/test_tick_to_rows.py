@@ -174,6 +174,7 @@ def test_an_idle_iteration_materializes_the_same_data_without_a_run(
     assert len(replica.emulator.status().snapshots) == 2
 
 
+@pytest.mark.in_turn
 def test_a_failing_upstream_is_said_by_the_tick_and_tried_again_later(
     replica: Replica, daemon: Daemon, clock: Clock
 ) -> None:
@@ -207,6 +208,7 @@ def test_a_failing_upstream_is_said_by_the_tick_and_tried_again_later(
     assert health(daemon)[0], "green again"
 
 
+@pytest.mark.in_turn
 def test_a_replica_that_fails_while_it_copies_is_one_failed_run_an_outage(
     replica: Replica, daemon: Daemon, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +236,7 @@ def test_a_replica_that_fails_while_it_copies_is_one_failed_run_an_outage(
     replica.assert_equal_to_source(2)
 
 
+@pytest.mark.in_turn
 @pytest.mark.slow
 def test_what_an_operator_starts_and_fails_does_not_move_the_next_attempt_and_its_run_has_our_tags(
     replica: Replica, daemon: Daemon, clock: Clock

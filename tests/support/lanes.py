@@ -2,9 +2,9 @@
 
 A test is of the lane `long`, `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a
 JVM or a browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
-Of a test of the lanes `slow` and `integration` that has more than `MOST_CASES` cases, each third stays there, another
-third each day, so that three days run every case; the others are of the lane `long`. `make test` runs all lanes but
-that one. `CCPR_TEST_DAY=n` runs the cases of day n.
+Of a test of the lanes `slow` and `integration` that has several cases a third stays there, another one each day, and so
+does a test that is marked `in_turn`: three days run every case. The others are of the lane `long`. `make test` runs all
+lanes but that one, within 40 minutes on two slow cores. `CCPR_TEST_DAY=n` runs the cases of day n.
 
 A file's tests stay together, since they share fixtures. What takes long comes first, so that no process is left alone
 with it in the end.
@@ -25,7 +25,7 @@ import pytest
 
 LONG, SLOW, INTEGRATION, UNIT = LANES = ("long", "slow", "integration", "unit")
 TESTS = Path(__file__).parents[1]
-MOST_CASES, EACH = 4, 3
+IN_TURN, DAYS = "in_turn", 3
 # In the environment, so that processes which share the tests agree at midnight too.
 DAY = int(os.environ.setdefault("CCPR_TEST_DAY", str(date.today().toordinal())))
 FOLDERS = {
@@ -61,10 +61,10 @@ def _leave_cases_to_the_long_lane(items: list[pytest.Item]) -> None:
         if lane_of(item) in (SLOW, INTEGRATION):
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, same in cases.items():
-        if len(same) > MOST_CASES:
-            for number, item in enumerate(same, zlib.crc32(name.encode()) + DAY):
-                if number % EACH:
-                    item.add_marker(LONG)
+        days = DAYS if IN_TURN in _marks(same[0]) else min(len(same), DAYS)
+        for number, item in enumerate(same, zlib.crc32(name.encode()) + DAY):
+            if number % days:
+                item.add_marker(LONG)
 
 
 def lane_of(item: pytest.Item) -> str:

@@ -321,6 +321,7 @@ def test_tasks_of_spark_load_and_change(
     assert beats
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 def test_the_process_goes_on_where_workers_cannot_but_not_without_its_lock(
     mariadb: MariaDb, history: History, vault: Vault, spark: "SparkSession", tmp_path: Path

@@ -104,6 +104,7 @@ def test_a_connection_that_is_lost_at_any_definition(server: TargetServer):
                     assert_at_the_end(place, target)
 
 
+@pytest.mark.in_turn
 def test_a_server_that_is_killed_at_a_statement(mariadb: MariaDb):
     sent = whole_history(mariadb)
     commits = [number for number, sql in enumerate(sent) if sql == "COMMIT"]

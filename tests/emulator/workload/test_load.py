@@ -250,6 +250,7 @@ def test_a_statement_has_no_empty_list() -> None:
 # ---- a short soak
 
 
+@pytest.mark.in_turn
 def test_what_is_replicated_while_it_changes_is_equal_at_every_point(
     upstream: SimulatedUpstream, home: Path, mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,7 @@ def test_the_engine_copies_with_the_server_and_reports_each_object(
     assert [choice.place for choice in choices] == [CopiedBy.CLUSTER]
 
 
+@pytest.mark.in_turn
 def test_an_error_of_who_watches_ends_the_job_and_nothing_else(
     home: Path, server: ConnectServer, settings: SparkSettings, recordings: Path, tmp_path: Path
 ) -> None:
