@@ -47,6 +47,7 @@ import org.apache.iceberg.io.LocationProvider;
 import org.apache.iceberg.io.OutputFile;
 import org.apache.iceberg.io.PositionOutputStream;
 import org.apache.iceberg.parquet.ParquetUtil;
+import org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors;
 import org.apache.iceberg.shaded.org.apache.parquet.ParquetReadOptions;
 import org.apache.iceberg.shaded.org.apache.parquet.conf.PlainParquetConfiguration;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader;
@@ -58,8 +59,8 @@ import org.apache.iceberg.shaded.org.apache.parquet.io.LocalInputFile;
  */
 public class IcebergCommits {
     private static final ObjectMapper JSON = new ObjectMapper();
-    /** More than processors: a commit of Iceberg's sleeps 10 ms each time that it waits for its own workers. */
-    private static final int THREADS = 32;
+    /** More than processors: a commit sleeps 10 ms each time that it waits for what Iceberg's own workers write. */
+    private static final int THREADS = 16;
 
     /** Files of this machine. Hadoop's start a program for the mode of each one, and read settings for each. */
     public static class LocalFiles implements FileIO {
@@ -293,6 +294,7 @@ public class IcebergCommits {
                 Map.Entry one = (Map.Entry) each.next();
                 change.set((String) one.getKey(), ((JsonNode) one.getValue()).asText());
             }
+            change.scanManifestsWith(MoreExecutors.newDirectExecutorService());
             change.commit();
         }
 
