@@ -134,7 +134,7 @@ _KINDS = {
     "partitioned": ("partitioned table", "its partitions are not known"),
     "excluded": ("table", "the patterns of the subscription exclude it"),
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
-    "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters"),
+    "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters or a dot"),
 }
 
 

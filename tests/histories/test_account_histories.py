@@ -30,13 +30,13 @@ from ccpr.matrixone.client.endpoint import parse_uri
 from ccpr_emulator.simulated_upstream import SimulatedUpstream
 from tests.support.replica import command
 
-DATABASE, LOGICAL, PHYSICAL = "hist-ö.ry", "logical", "physical"
+DATABASE, LOGICAL, PHYSICAL = "hist-ö~ry", "logical", "physical"
 SEED, STEPS = int(os.environ.get("SEED", "1")), int(os.environ.get("LOGICAL_HISTORIES", "12"))
 LIVE, SYS, RESTART = (os.environ.get(f"CCPR_{name}", "") for name in ("ACCOUNT", "SYS", "RESTART"))
 _KILLED, _RESTARTED = 0.2, 0.06  # of the iterations
 _WORDS = ("a", "b", "naïve 🦆", "it's", " ends ", "", "x" * 40)
 _NAMES = ("c", "c d`", "Ü", "select", "c'", "flag", "blank ", "a.b", "n" * 60)  # of columns; a number follows
-_TABLES = ("t", "t", "t", "T 'x'.é", "%_", "n" * 60)
+_TABLES = ("t", "t", "t", "T 'x' é", "%_", "n" * 60)
 _LARGE = 1_000_000
 _NO_NUMBERS = ("'NaN'", "'inf'", "'-inf'")
 # How a literal of each type is made. Each third value is NULL where it may be.

@@ -119,7 +119,7 @@ _RULES = (
     _rule(errors.SnapshotGone, r"find 0 snapshot records by name|snapshot not found|snapshot \S+ does not exist"),
     _rule(errors.StaleRead, r"stale read", 22101),
     _rule(errors.ObjectGone, r"file \S+ is not found", 20405),
-    _rule(errors.PartitionedTable, r"panic\b.*\bnot implemented"),
+    _rule(errors.PartitionedTable, r"panic\b.*\bnot implemented|invalid table name \S"),
     _rule(errors.UnsupportedTable, r"(?:external|cluster) table is not supported"),
     _rule(errors.SnapshotExists, r"duplicate entry .* for key '?\(?sname|snapshot \S+ already exists"),
     _rule(errors.SnapshotLimit, r"feature SNAPSHOT with scope \w+ has reached the limit"),

@@ -84,13 +84,15 @@ def read_catalog(
     owners = _read_owners(session, publication, database, at)
     tables, unknown = with_partitions(catalog.tables, catalog.partitioned, owners)
     names = {table.id: table.name for table in tables}
-    capitals = {
-        table.id: "the upstream takes a snapshot of a single table by its name in lower case"
+    unlisted = {
+        table.id: "the upstream takes a snapshot of a single table by its name in lower case, and by none with a dot"
         for table in tables
         if not publication.is_own
-        and any(name != name.lower() for name in (table.name, *(names[part.id] for part in table.partitions)))
+        and any(
+            name != name.lower() or "." in name for name in (table.name, *(names[part.id] for part in table.partitions))
+        )
     }
-    return replace(catalog, tables=tables, unlisted=capitals | unknown)
+    return replace(catalog, tables=tables, unlisted=unlisted | unknown)
 
 
 def _read_owners(session: Session, publication: Publication, database: str, at: Timestamp) -> Owners:

@@ -56,6 +56,7 @@ def _error(number: int, text: str) -> pymysql.err.MySQLError:
             "ObjectGone",
         ),
         (1105, "internal error: panic not implemented: \ngoroutine 1 [running]", LIST, "PartitionedTable"),
+        (20101, "internal error: invalid table name d.a.b", "CREATE SNAPSHOT s FOR TABLE d `a.b`", "PartitionedTable"),
         (20101, "internal error: external table is not supported", "__++__internal_get_ddl", "UnsupportedTable"),
         (20101, "internal error: cluster table is not supported", "__++__internal_get_ddl", "UnsupportedTable"),
         (1062, "Duplicate entry 's' for key 'sname'", CREATE, "SnapshotExists"),
