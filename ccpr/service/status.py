@@ -134,7 +134,10 @@ _KINDS = {
     "partitioned": ("partitioned table", "its partitions are not known"),
     "excluded": ("table", "the patterns of the subscription exclude it"),
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
-    "unlisted": ("table", "next to a partitioned table it is listed by its name, which has capital letters or a dot"),
+    "unlisted": (
+        "table",
+        "next to a partitioned table it is listed by its name, which has capital letters, a dot or a quote",
+    ),
 }
 
 

@@ -36,7 +36,7 @@ LIVE, SYS, RESTART = (os.environ.get(f"CCPR_{name}", "") for name in ("ACCOUNT",
 _KILLED, _RESTARTED = 0.2, 0.06  # of the iterations
 _WORDS = ("a", "b", "naïve 🦆", "it's", " ends ", "", "x" * 40)
 _NAMES = ("c", "c d`", "Ü", "select", "c'", "flag", "blank ", "a.b", "n" * 60)  # of columns; a number follows
-_TABLES = ("t", "t", "t", "T 'x' é", "%_", "n" * 60)
+_TABLES = ("t", "t", "t", "T x~é", "%_", "n" * 60)
 _LARGE = 1_000_000
 _NO_NUMBERS = ("'NaN'", "'inf'", "'-inf'")
 # How a literal of each type is made. Each third value is NULL where it may be.

@@ -332,8 +332,8 @@ class TableMissing(UpstreamError, Refused):
 
 
 class PartitionedTable(UpstreamError, Terminal):
-    """The table's objects cannot be listed: its partitions are not certain, or its name has capital letters or, as its
-    database's, a dot, which such lists do not take."""
+    """The table's objects cannot be listed: its partitions are not certain, or its name has capital letters, a dot, a
+    quote or a backslash, or its database's a dot, which such lists do not take."""
 
     code = "PARTITIONED_TABLE"
     about = "table"

@@ -85,14 +85,17 @@ def read_catalog(
     tables, unknown = with_partitions(catalog.tables, catalog.partitioned, owners)
     names = {table.id: table.name for table in tables}
     unlisted = {
-        table.id: "the upstream takes a snapshot of a single table by its name in lower case, and by none with a dot"
+        table.id: "the upstream takes a snapshot of a single table by its name in lower case without ' \\ ."
         for table in tables
         if not publication.is_own
-        and any(
-            name != name.lower() or "." in name for name in (table.name, *(names[part.id] for part in table.partitions))
-        )
+        and not all(_has_snapshots(name) for name in (table.name, *(names[part.id] for part in table.partitions)))
     }
     return replace(catalog, tables=tables, unlisted=unlisted | unknown)
+
+
+def _has_snapshots(table: str) -> bool:
+    """Whether the upstream takes snapshots of this table alone (docs/upstream.md 4.1)."""
+    return table == table.lower() and not set(table) & set("'\\.")
 
 
 def _read_owners(session: Session, publication: Publication, database: str, at: Timestamp) -> Owners:
