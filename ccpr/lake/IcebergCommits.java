@@ -294,6 +294,7 @@ public class IcebergCommits {
                 Map.Entry one = (Map.Entry) each.next();
                 change.set((String) one.getKey(), ((JsonNode) one.getValue()).asText());
             }
+            // Here: each wait for Iceberg's own workers, which are as many as processors, sleeps 10 ms.
             change.scanManifestsWith(MoreExecutors.newDirectExecutorService());
             change.commit();
         }

@@ -136,7 +136,7 @@ _KINDS = {
     "capitals": ("database", "the upstream makes a snapshot of a database by its name in lower case only"),
     "unlisted": (
         "table",
-        "next to a partitioned table it is listed by its name, which has capital letters, a dot or a quote",
+        "beside a partitioned table none is listed with capital letters or one of ' \\ . in its name",
     ),
 }
 

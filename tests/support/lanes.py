@@ -2,9 +2,9 @@
 
 A test is of the lane `long`, `slow` or `integration` if it, its module or its folder says so, of `slow` if it starts a
 JVM or a browser, and of the lane `unit` otherwise. A unit test starts no process and no server: if it does, it fails.
-Of a test of the lanes `slow` and `integration` that has several cases a third stays there, another one each day, and so
-does a test that is marked `in_turn`: three days run every case. The others are of the lane `long`. `make test` runs all
-lanes but that one, within 40 minutes on two slow cores. `CCPR_TEST_DAY=n` runs the cases of day n.
+Of a test of the lanes `slow` and `integration` with several cases a third stays there, another one each day; a test
+marked `in_turn` stays one day in three. So three days run every case; the rest is of the lane `long`. `make test`
+runs all lanes but that one, within 40 minutes on two slow cores. `CCPR_TEST_DAY=n` runs the cases of day n.
 
 A file's tests stay together, since they share fixtures. What takes long comes first, so that no process is left alone
 with it in the end.

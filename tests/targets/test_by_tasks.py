@@ -197,8 +197,10 @@ def test_a_load_and_a_change_by_tasks_are_those_of_the_process(place: Place, his
 def test_attempts_of_one_task_at_the_same_time_write_once(place: Place, history: History, vault: Vault) -> None:
     """As with speculation, or where a lost worker goes on unseen: only what one of them gives back counts."""
 
+    found: list[list[Any]] = []
+
     def three_times(work: Work, here: Callable[[], Iterable[Any]], beat: Callable[[], None]) -> list[Any]:
-        found: list[list[Any]] = []
+        found.clear()
 
         def attempt() -> None:
             found.append(pickled(work, here, lambda: None))
@@ -213,8 +215,9 @@ def test_attempts_of_one_task_at_the_same_time_write_once(place: Place, history:
         return found[1]
 
     with history.target(place, vault, three_times) as target:
-        # That which ends second has read some pieces, or all, or none.
+        # Each row was stored by one of them: the second to end may have stored all, and then has their sum.
         assert history.load(target, place).row_sum in (None, history.row_sum())
+        assert sum(part.rows for attempt in found for part in attempt) == ROWS
         assert_there(place, history.rows[0])
         history.bring(target, place, 1)
         assert_there(place, history.rows[1])

@@ -85,7 +85,7 @@ def read_catalog(
     tables, unknown = with_partitions(catalog.tables, catalog.partitioned, owners)
     names = {table.id: table.name for table in tables}
     unlisted = {
-        table.id: "the upstream takes a snapshot of a single table by its name in lower case without ' \\ ."
+        table.id: "the upstream takes no snapshot of a single table with capital letters or one of ' \\ . in its name"
         for table in tables
         if not publication.is_own
         and not all(_has_snapshots(name) for name in (table.name, *(names[part.id] for part in table.partitions)))
